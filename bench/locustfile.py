@@ -70,7 +70,7 @@ class Session:
         try:
             answer = httpx.post(f"{self._base_url}/token", json=self._form, timeout=30)
         except httpx.TransportError as error:
-            raise StopUser(f"no answer from {self._base_url}: {error}; is `broker up` running?") from error
+            raise StopUser(f"no response from {self._base_url}: {error}; is `broker up` running?") from error
         if answer.is_error:
             raise StopUser(f"cannot log in at {self._base_url}: {answer.text}")
         headers = {"Authorization": f"Bearer {answer.json()['access_token']}"}

@@ -86,7 +86,7 @@ async def test_a_site_is_set_up(platform: Platform, project: SiteProject) -> Non
     state = await set_up(platform, project, diary)
     told = assess(WANTED, state)
     if await has_custom_reports(platform):
-        assert (told.status, told.message) == (Status.OK, "everything is there")
+        assert (told.status, told.message) == (Status.OK, "the site is complete")
     else:
         assert told.status is Status.INCOMPLETE
         assert (

@@ -299,7 +299,7 @@ def test_a_dimension_that_is_there_twice() -> None:
     model = ready()
     found = dimensions_of(model)
     told = changed(model, dimensions=(*found, replace(found[0], id="9")))
-    assert [bad.reason for bad in told.bad_dimensions] == ["is there 2 times"]
+    assert [bad.reason for bad in told.bad_dimensions] == ["exists 2 times"]
     assert told.bad_dimensions[0].ids == (found[0].id, "9")
 
 
@@ -308,7 +308,7 @@ def test_no_free_slot() -> None:
     model.metadata["analytics"]["dimensionIds"]["visit"] = {}
     told = changed(model, dimensions=tuple(dimensions_of(model)[1:]), free_slots={"visit": 0, "action": 1})
     assert told.status is Status.ERRORS
-    assert told.message.startswith("the dimension Platform finds no free slot of the scope visit")
+    assert told.message.startswith("the dimension Platform has no free slot in the scope visit")
 
 
 @pytest.mark.parametrize(

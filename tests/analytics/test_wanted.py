@@ -34,11 +34,11 @@ def test_another_file_takes_its_place(tmp_path: Path) -> None:
         ("version: 1\ndimensions: [{name: A, scope: conversion}]", "f: dimensions.0.scope"),
         (
             "version: 1\ndimensions: [{name: A b, scope: visit}, {name: a B, scope: visit}]",
-            "f: dimensions: visit.aB is there 2 times",
+            "f: dimensions: visit.aB must not be repeated",
         ),
         (
             "version: 1\ndimensions: [{name: A, scope: visit, extractions: [{dimension: url, pattern: x}]}]",
-            "f: dimensions: A: only those of the scope action have extractions",
+            "f: dimensions: A: only dimensions of the scope action can have extractions",
         ),
         ("version: 1\nreports: [{name: A, metrics: []}]", "f: reports.0.metrics"),
         ("version: 1\nreports: [{name: A, metrics: [x], type: pie}]", "f: reports.0.type"),

@@ -21,6 +21,6 @@ def test_where_no_broker_answers_the_run_ends_and_says_so() -> None:
         timeout=55,  # before the time of the run is over
     )
     assert done.returncode == 1, done.stderr
-    assert f"no answer from {url}/api/v1: " in done.stderr
+    assert f"no response from {url}/api/v1: " in done.stderr
     assert "is `broker up` running?" in done.stderr
     assert "secret" not in done.stdout + done.stderr

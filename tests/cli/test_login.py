@@ -82,7 +82,7 @@ def test_a_log_in_that_has_ended_says_what_to_do(capsys: pytest.CaptureFixture[s
     [
         (["login"], "--username is missing, and there is no terminal"),
         (["login", "--username", "ada"], "--password is missing, and there is no terminal"),
-        (["login", "--with-token"], "where there is none"),
+        (["login", "--with-token"], "standard input, which is empty"),
         (["login", "--with-token", "--username", "ada"], "give either --with-token, or"),
         (["program", "delete", "final"], "--yes is missing, and there is no terminal"),
         (["program", "list", "--limit", "0"], "greater than or equal to 1"),

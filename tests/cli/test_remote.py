@@ -115,7 +115,7 @@ async def test_tail_without_a_broker_says_so_and_goes_on_until_there_is_one() ->
     assert process.stdout is not None
     assert process.stderr is not None
     told = (await process.stderr.readline()).decode()
-    assert told.startswith(f"no answer from {broker}: ")
+    assert told.startswith(f"no response from {broker}: ")
     assert told.endswith("; trying again until Ctrl-C\n")
     async with gateway(_show, port=port):
         assert (await process.stderr.readline()).decode() == _following(broker).decode()

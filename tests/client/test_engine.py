@@ -149,7 +149,7 @@ async def test_nobody_there_is_a_connection_failure() -> None:
         pass
     policy = RetryPolicy(deadline_s=0.05, backoff=Backoff(0.01, 0.02))
     async with AsyncClient(peer.url, retry=policy) as client:
-        with pytest.raises(ConnectionFailed, match=r"no answer from http://demo\.localhost"):
+        with pytest.raises(ConnectionFailed, match=r"no response from http://demo\.localhost"):
             await client.status.get_version()
 
 

@@ -26,7 +26,7 @@ async def test_work_for_one_key_is_done_once() -> None:
 
 async def test_failure_is_shared_and_not_kept() -> None:
     single_flight: SingleFlight[str, int] = SingleFlight()
-    outcomes = [NotFound("no such topic"), None]
+    outcomes = [NotFound("there is no such topic"), None]
 
     async def work() -> int:
         await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_settled_waits_for_the_end_whatever_it_is() -> None:
 
     async def work() -> int:
         await gate.wait()
-        raise NotFound("no such topic")
+        raise NotFound("there is no such topic")
 
     single_flight.begin("a", work)
     waiter = asyncio.create_task(single_flight.settled("a"))

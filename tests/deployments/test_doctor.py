@@ -122,7 +122,7 @@ async def test_limit_of_open_files_below_the_viewers_is_a_warning(tmp_path: Path
 
 async def test_the_models_for_faces_are_loaded(tmp_path: Path) -> None:
     verdict, detail = (await verdicts(settings_of(tmp_path, faces_detector="tiny"), "faces"))["faces"]
-    assert (verdict, detail) == (CheckVerdict.OK, "models: built, tiny; CPUExecutionProvider computes here")
+    assert (verdict, detail) == (CheckVerdict.OK, "models: built, tiny; they run on CPUExecutionProvider")
 
 
 async def test_without_models_faces_are_a_warning(tmp_path: Path) -> None:

@@ -108,5 +108,5 @@ def test_whatever_is_in_the_way_is_unavailable(reply: object, reason: str) -> No
 
 
 def test_a_replica_that_does_not_answer_is_given_up() -> None:
-    with pytest.raises(FacesUnavailable, match="no answer within"):
+    with pytest.raises(FacesUnavailable, match="no reply within"):
         ask(None, timeout_s=0.01)

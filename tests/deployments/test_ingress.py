@@ -630,7 +630,7 @@ def test_a_directory_for_other_purposes_is_refused_and_left_as_it_is(
     (another.directory / "theirs").touch()
     another.directory.chmod(0o755)
     assert another.start(["-db", "-f", str(another.config), "-dR"]).wait(30) == 1
-    assert another.said().endswith(" holds other files and is open to others\n")
+    assert another.said().endswith(" contains other files and other users can open it\n")
     assert another.directory.stat().st_mode & 0o777 == 0o755
 
 

@@ -125,7 +125,7 @@ class MemoryFeed:
     async def follow(self, topic: str, cursor: Cursor | None = None) -> Head:
         self.calls.append(f"follow {topic}")
         if topic not in self.heads:
-            raise NotFound("no such topic")
+            raise NotFound("there is no such topic")
         self.followed.add(topic)
         head = self.heads[topic]
         if self.gate is not None:

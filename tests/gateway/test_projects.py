@@ -179,7 +179,7 @@ async def test_failure_to_open_leaves_nothing_behind(migrated_dsn: str) -> None:
     async with open_bench(migrated_dsn) as bench:
         await bench.store("a", "sport")
         del bench.feed.heads[NEWS]
-        with pytest.raises(Exception, match="no such topic"):
+        with pytest.raises(Exception, match="there is no such topic"):
             await bench.channels.open("demo", "sport")
         await settle()
         assert bench.logs.logs == {}

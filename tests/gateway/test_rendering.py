@@ -74,7 +74,7 @@ def test_fault_of_params_has_the_code_of_json_rpc() -> None:
     ("error", "code", "name"),
     [
         (InvalidClient("client_id: is not accepted"), 400, "invalid_client"),
-        (NotFound("no such program"), 404, "not_found"),
+        (NotFound("there is no such program"), 404, "not_found"),
         (SlowDown("too many", retry_after_s=3), 429, "slow_down"),
     ],
 )

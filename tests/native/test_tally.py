@@ -54,7 +54,7 @@ def test_loaded_news_make_an_equal_tally():
 def test_a_malformed_batch_is_refused_with_its_offset():
     tally = Tally()
     batch = answer("ann", 2) + answer("ben", 0)[:-1]
-    with pytest.raises(ValueError, match="the record at offset 9 is cut off"):
+    with pytest.raises(ValueError, match="the record at offset 9 is truncated"):
         tally.apply(batch, allow_change=False)
     with pytest.raises(ValueError, match="offset 9"):
         tally.load(batch)
@@ -81,7 +81,7 @@ def test_records_have_the_bytes_that_are_stored():
         ([1000], "0 to 999, not 1000"),
         ([-1], "0 to 999, not -1"),
         ([70_000], "0 to 999, not 70000"),
-        ([4, 2, 4], "4 is there twice"),
+        ([4, 2, 4], "4 must not be repeated"),
     ],
 )
 def test_indexes_of_no_answer_are_refused(indexes, message):

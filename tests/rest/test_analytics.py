@@ -176,7 +176,7 @@ async def test_put_refuses_what_it_cannot_mend(product: Product, stand_in: Stand
     assert [(bad["name"], bad["reason"]) for bad in status["badDimensions"]] == [
         ("Application version", "is not active")
     ]
-    assert [bad["reason"] for bad in status["badReports"]] == ["is there 2 times"]
+    assert [bad["reason"] for bad in status["badReports"]] == ["exists 2 times"]
     answer = await ask(product, "PUT")
     assert told(answer) == (500, "Bad config")
     assert "Application version is not active" in answer.json()["error_description"]

@@ -116,8 +116,8 @@ async def test_values_arrive_as_they_were(connection: Connection) -> None:
         assert await within(connection.call("echo", value)) == value
     commands = [publish("p", 3, key="k")]
     assert await within(connection.call("command", commands)) == commands
-    reply = await within(connection.call("refuse", "no such program"))
-    assert (type(reply), reply.message) == (NotFound, "no such program")
+    reply = await within(connection.call("refuse", "there is no such program"))
+    assert (type(reply), reply.message) == (NotFound, "there is no such program")
 
 
 @pytest.mark.parametrize("over", [-1, 0, 1])

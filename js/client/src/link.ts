@@ -93,8 +93,7 @@ export class Link {
       this.#waiting.set(id, { resolve, reject, take });
       this.socket.send(JSON.stringify({ jsonrpc: "2.0", id, method, params }));
     });
-    const late = () =>
-      this.#waiting.get(id)?.reject(new ConnectionLost(`${method} was not answered in time`));
+    const late = () => this.#waiting.get(id)?.reject(new ConnectionLost(`no reply to ${method} in time`));
     const timer = setTimeout(late, timeoutMs);
     return done.finally(() => {
       clearTimeout(timer);
@@ -119,7 +118,9 @@ export class Link {
       for (const each of Array.isArray(message) ? message : [message]) this.#accept(each);
     } catch (error) {
       this.lose(
-        error instanceof SyntaxError ? new ProtocolError("the broker sent no JSON") : (error as Error),
+        error instanceof SyntaxError
+          ? new ProtocolError("the broker sent a reply that is not JSON")
+          : (error as Error),
       );
     }
   }

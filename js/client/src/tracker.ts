@@ -63,7 +63,7 @@ export class Tracker {
     }
     const missed = items.filter((item) => this.take(item.method ?? "event", item));
     this.cursor ??= head;
-    if (!isSame(this.cursor, head)) throw new Gap("recovery left a hole");
+    if (!isSame(this.cursor, head)) throw new Gap("recovery left a gap");
     if (head.id) this.cursor.id ??= head.id;
     return missed;
   }

@@ -40,7 +40,7 @@ let made: { userId: string; client: Connection } | undefined;
 /** The connection of who is logged in. */
 export const connection = computed<Connection>(() => {
   const user = login.value;
-  if (!user) throw new Error("nobody is logged in");
+  if (!user) throw new Error("you are not logged in");
   if (made?.userId !== user.userId) made = { userId: user.userId, client: open(user.account) };
   return made.client;
 });

@@ -105,7 +105,11 @@ fn find_door(request: &Request) -> Result<Door, Refusal> {
         return Err(nothing);
     }
     if !request.upgrade {
-        let refusal = Refusal::json(426, "upgrade_required", "this path speaks WebSocket only");
+        let refusal = Refusal::json(
+            426,
+            "upgrade_required",
+            "this path accepts WebSocket connections only",
+        );
         return Err(refusal.with_header("Upgrade", "websocket"));
     }
     Ok(Door::WebSocket)

@@ -10,8 +10,7 @@ use super::upcalls::Upcall;
 /// Unanswered calls of one connection; then nothing is read from it until half of them are answered.
 const MOST_CALLS: usize = 256;
 
-const TOO_LONG: &str =
-    "the call was made; its answer is too long beside those of its batch, ask for it alone";
+const TOO_LONG: &str = "the call was carried out, but its reply does not fit into the reply of its batch; make the call alone";
 
 impl Gateway {
     pub(super) fn calls(core: &mut Core, slot: SlotIndex) -> &mut Calls {

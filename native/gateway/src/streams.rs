@@ -39,11 +39,11 @@ pub(super) fn find_program(request: &Request) -> Option<String> {
 /// The answer to a request that is for no stream, whoever it is from.
 pub(super) fn answer_at_once(request: &Request) -> Option<Refusal> {
     match request.method.as_str() {
-        "GET" if request.has_body => Some(fault("body", "is not taken here")),
+        "GET" if request.has_body => Some(fault("body", "must be empty")),
         "GET" => None,
         "OPTIONS" => Some(preflight()),
         _ => {
-            let text = "a stream is read with GET";
+            let text = "the methods of this path are GET and OPTIONS";
             let refusal = Refusal::json(405, "method_not_allowed", text);
             Some(refusal.with_header("Allow", METHODS))
         }
@@ -184,7 +184,7 @@ fn read_start(request: &Request) -> Result<Start, Refusal> {
             _ => return Err(fault(name, "is unknown")),
         };
         if place.replace(value).is_some() {
-            return Err(fault(name, "must be given once"));
+            return Err(fault(name, "must not be repeated"));
         }
     }
     let last_seen = request.last_event_id.as_deref();

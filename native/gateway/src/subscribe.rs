@@ -50,8 +50,12 @@ impl Unready {
     /// For one who may not follow.
     fn forbidden(reader: Option<u64>, is_definite: bool) -> Self {
         let refused = match reader {
-            None => Self::refused(401, "invalid_token", "this needs an access token"),
-            Some(_) => Self::refused(403, "insufficient_scope", "the token does not allow this"),
+            None => Self::refused(401, "invalid_token", "an access token is required"),
+            Some(_) => Self::refused(
+                403,
+                "insufficient_scope",
+                "the access token does not permit this",
+            ),
         };
         Self::unless(is_definite, refused)
     }

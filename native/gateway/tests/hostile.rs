@@ -742,7 +742,7 @@ fn votes_that_wait_for_their_counter_share_a_bound() {
         assert!(Instant::now() < deadline, "the lane fills");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let refused = |message: &String| message.contains("too many answers are waiting");
+    let refused = |message: &String| message.contains("too many votes are waiting");
     let deadline = Instant::now() + WAIT;
     while !scene.witness.messages.iter().any(refused) {
         assert!(Instant::now() < deadline, "the lane is full");

@@ -39,7 +39,7 @@ def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":
     slot = slot_name(kind, index)
     names = list_slot_names(slot)
     if not names:
-        raise ValueError(f"{slot} does not run")
+        raise ValueError(f"{slot} is not running")
     return ray.get_actor(names[-1], namespace=NAMESPACE)
 
 

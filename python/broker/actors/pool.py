@@ -137,7 +137,7 @@ class SlotPool:
             await asyncio.to_thread(kill, handle)
             if not isinstance(error, TimeoutError | RayError):
                 raise
-            text = f"{slot} does not start"
+            text = f"{slot} did not start"
             raise Unavailable(text, retry_after_s=1, log_text=repr(error)) from error
         self._held[index] = handle
         await asyncio.gather(*(_end(name) for name in old))
@@ -205,7 +205,7 @@ async def _await_slot(handle: Any, slot: str) -> None:
                 await asyncio.sleep(_RETRY_S)
     except (TimeoutError, RayError) as reason:
         text = repr(reason) if error is None else error.log_text
-        raise Unavailable(f"{slot} does not start", retry_after_s=1, log_text=text) from reason
+        raise Unavailable(f"{slot} did not start", retry_after_s=1, log_text=text) from reason
 
 
 async def _end(name: str) -> None:

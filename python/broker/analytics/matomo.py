@@ -143,7 +143,7 @@ class Matomo:
             async for part in reply.aiter_raw():
                 content += part
                 if len(content) > self._config.max_bytes:
-                    raise MatomoError(f"Matomo answers {request.method} with too many bytes")
+                    raise MatomoError(f"Matomo's reply to {request.method} is too large")
         return _value(request.method, reply.status_code, bytes(content))
 
     @asynccontextmanager
@@ -269,7 +269,9 @@ def _require_json(method: str, reply: httpx.Response) -> None:
     """Raise what a reply that is no JSON tells."""
     status = reply.status_code
     if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise MatomoError("Matomo compresses replies against the request", log_text=f"{method}: {status}")
+        raise MatomoError(
+            "Matomo compressed its reply, which the request did not allow", log_text=f"{method}: {status}"
+        )
     if reply.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json":
         return
     if status == 401:

@@ -240,7 +240,7 @@ def _judge_dimensions(wanted: Wanted, ids: SiteIds, found: FoundSite) -> _Dimens
         elif renamed:
             bad.append(BadDimension(entry, f"is called {renamed.name}", (renamed.id,)))
         elif free[entry.scope] <= 0:
-            bad.append(BadDimension(entry, f"finds no free slot of the scope {entry.scope}"))
+            bad.append(BadDimension(entry, f"has no free slot in the scope {entry.scope}"))
         else:
             free[entry.scope] -= 1
             missing.append(entry)
@@ -265,7 +265,7 @@ def _renamed(
 def _fault_of_dimensions(wanted: WantedDimension, found: Sequence[Dimension]) -> str:
     """What is wrong with the dimensions of a name and scope; empty when nothing is."""
     if len(found) > 1:
-        return f"is there {len(found)} times"
+        return f"exists {len(found)} times"
     (one,) = found
     if not one.is_active:
         return "is not active"
@@ -299,7 +299,7 @@ def _judge_reports(wanted: Wanted, dimensions: _Dimensions, found: FoundSite) ->
 def _fault_of_reports(wanted: WantedReport, found: Sequence[Report], dimensions: _Dimensions) -> str:
     """What is wrong with the reports of a name; empty when nothing is."""
     if len(found) > 1:
-        return f"is there {len(found)} times"
+        return f"exists {len(found)} times"
     (one,) = found
     if not one.is_active:
         return "is not active"
@@ -356,7 +356,7 @@ def _status(
         lacks.append("the read-only user has no view access")
     if lacks:
         return Status.INCOMPLETE, "; ".join(lacks)
-    return Status.OK, "everything is there"
+    return Status.OK, "the site is complete"
 
 
 def _next_step(

@@ -248,7 +248,7 @@ async def _group_sites(matomo: Matomo, group: str) -> list[str]:
 def _require_version(version: object) -> None:
     major = str(_good(version)).partition(".")[0]
     if not major.isdecimal() or int(major) < OLDEST_MAJOR_VERSION:
-        raise PlatformError(f"Matomo is {str(version)[:20]}; {OLDEST_MAJOR_VERSION}.0 or newer is needed")
+        raise PlatformError(f"Matomo is {str(version)[:20]}; {OLDEST_MAJOR_VERSION}.0 or newer is required")
 
 
 def _good(reply: Any) -> Any:

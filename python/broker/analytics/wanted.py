@@ -109,7 +109,9 @@ class Wanted(Model):
         _refuse_repeated("reports", [entry.key for entry in self.reports])
         for entry in self.dimensions:
             if entry.extractions and entry.scope is not Scope.ACTION:
-                raise ValueError(f"dimensions: {entry.name}: only those of the scope action have extractions")
+                raise ValueError(
+                    f"dimensions: {entry.name}: only dimensions of the scope action can have extractions"
+                )
         known = {f"{entry.scope}.{entry.key}" for entry in self.dimensions}
         for report in self.reports:
             for name in report.dimensions:
@@ -120,7 +122,7 @@ class Wanted(Model):
 
 def load_wanted(path: Path | None = None) -> Wanted:
     """Read the set-up file; None is the one that is shipped. Raises WantedError."""
-    place = str(path) if path else "the set-up that is shipped"
+    place = str(path) if path else "the default set-up"
     try:
         text = path.read_bytes() if path else files(__package__).joinpath("wanted.yaml").read_bytes()
     except OSError as error:
@@ -146,4 +148,4 @@ def parse_wanted(content: bytes, place: str) -> Wanted:
 def _refuse_repeated(field: str, keys: list[str]) -> None:
     for key, count in Counter(keys).items():
         if count > 1:
-            raise ValueError(f"{field}: {key} is there {count} times")
+            raise ValueError(f"{field}: {key} must not be repeated")

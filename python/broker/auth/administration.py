@@ -82,7 +82,7 @@ class Administration:
             for field in ("token", "reader", "reader_token"):
                 text = getattr(access, field)
                 if not text or not text.isprintable():
-                    raise InvalidRequest.of_field(f"matomo_{field}", "must be given, in one line")
+                    raise InvalidRequest.of_field(f"matomo_{field}", "must be a single line of text")
         await self._accounts.get(account)
         await self._analytics.set_access(account, access, Actor.operator())
 

@@ -421,4 +421,4 @@ class Authenticator:
 
 
 async def _no_keys(_url: str) -> bytes:
-    raise Unavailable("keys of identity providers are not read here")
+    raise Unavailable("identity providers cannot be reached from this process")

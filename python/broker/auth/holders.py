@@ -65,7 +65,7 @@ class Holders:
         caller = account, caller_of(address) if address else ""
         self._check(caller)
         if self._waiting >= MOST_WAITING:
-            raise Unavailable("too many API tokens wait to be checked", retry_after_s=1)
+            raise Unavailable("too many API tokens are waiting to be checked", retry_after_s=1)
         return await self._single_flight.run(key, lambda: self._look_up(key, caller))
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class Holders:
             return
         RATE_LIMITED.add("api_tokens")
         wait_s = self._failures.wait_s(caller)
-        raise SlowDown("too many API tokens that are not known; wait and try again", retry_after_s=wait_s)
+        raise SlowDown("too many unknown API tokens; wait and try again", retry_after_s=wait_s)
 
 
 class _Counts(Generic[K]):

@@ -40,9 +40,9 @@ def read(token: str, secret: bytes | None, account: str, now_ms: int) -> bytes:
     raw = _decoded(token)
     body, mac = raw[:_BODY_BYTES], raw[_BODY_BYTES:]
     if secret is None or body[:1] != _VERSION or not hmac.compare_digest(mac, _mac(secret, account, body)):
-        raise NotSigned("must be one that the broker has handed out for this account")
+        raise NotSigned("must be a visitor id that the broker issued for this account")
     if now_ms >= 1_000 * int.from_bytes(body[1 : 1 + _TIME_BYTES], "big"):
-        raise NotSigned("must be one that has not expired")
+        raise NotSigned("must be a visitor id that has not expired")
     return body[1 + _TIME_BYTES :]
 
 

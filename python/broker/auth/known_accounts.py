@@ -77,7 +77,7 @@ class KnownAccounts:
         if address:
             self._new.take(caller_of(address), 1)
         if self._waiting >= _WAITING:
-            raise Unavailable("too many accounts are being looked for", retry_after_s=1)
+            raise Unavailable("too many accounts are being looked up", retry_after_s=1)
         self._waiting += 1
         try:
             async with self._turns:

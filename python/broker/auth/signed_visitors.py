@@ -88,7 +88,7 @@ def _subject(claims: Mapping[str, Any], program_id: str, now_s: float) -> str:
     if now_s >= expires + LEEWAY_S:
         raise NotSigned("must be a token that has not expired")
     if begins > now_s + LEEWAY_S:
-        raise NotSigned("must be a token that is valid already")
+        raise NotSigned("must be a token that is already valid")
     if claims.get("programId", program_id) != program_id:
         raise NotSigned("must be a token for this program")
     subject = claims["sub"]

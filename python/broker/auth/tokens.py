@@ -87,7 +87,7 @@ def read_kid(token: str) -> str:
         raise _refused("the access token is malformed") from None
     kid = header.get("kid")
     if header.get("alg") != ALGORITHM or not isinstance(kid, str) or not header.keys() <= _HEADER:
-        raise _refused("the access token is not one of ours")
+        raise _refused("the access token was not issued by this broker")
     return kid
 
 
@@ -102,7 +102,7 @@ def verify(token: str, key: Ed25519PublicKey, issuer: str) -> Claims:
     except (jwt.PyJWTError, ValueError, RecursionError):
         raise _refused("the access token is not valid") from None
     if "nbf" in payload:  # we never write one, so a signed one has no meaning that we know
-        raise _refused("the access token is not one of ours")
+        raise _refused("the access token was not issued by this broker")
     try:
         return Claims(
             account=_text(payload["acc"]),
@@ -116,7 +116,7 @@ def verify(token: str, key: Ed25519PublicKey, issuer: str) -> Claims:
             api_token_id=_text(payload["api"]) if "api" in payload else None,
         )
     except (KeyError, TypeError, ValueError):
-        raise _refused("the access token is not one of ours") from None
+        raise _refused("the access token was not issued by this broker") from None
 
 
 def check_times(claims: Claims, now_ms: int, lifetime_s: int) -> None:
@@ -130,7 +130,7 @@ def check_times(claims: Claims, now_ms: int, lifetime_s: int) -> None:
     if claims.issued_s * 1000 > now_ms + LEEWAY_S * 1000:
         raise _refused("the access token is not valid yet")
     if not 0 < claims.expires_s - claims.issued_s <= lifetime_s + LEEWAY_S:
-        raise _refused("the access token is not one of ours")
+        raise _refused("the access token was not issued by this broker")
 
 
 def is_expired(claims: Claims, now_ms: int) -> bool:

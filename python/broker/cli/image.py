@@ -49,4 +49,4 @@ def _reason(reply: httpx.Response) -> str:
         told = reply.json()
         return f"{told['error']}: {told['error_description']}"
     except (ValueError, KeyError):
-        return f"the answer is {reply.status_code}"
+        return f"the server returned {reply.status_code}"

@@ -96,7 +96,7 @@ async def _log_in(url: str, username: str | None, password: str | None) -> tuple
 async def _check_token(url: str) -> tuple[SavedLogin, User]:
     secret = sys.stdin.readline().strip()
     if not secret:
-        raise typer.BadParameter("--with-token reads a token from standard input, where there is none")
+        raise typer.BadParameter("--with-token reads a token from standard input, which is empty")
     async with connected(url, secret, None, None) as client:
         user = await client.users.get_me()
         return SavedLogin(user.username, secret), user
@@ -105,7 +105,7 @@ async def _check_token(url: str) -> tuple[SavedLogin, User]:
 def _ask(text: str, *, is_secret: bool = False) -> str:
     if not sys.stdin.isatty():
         option = "--password" if is_secret else "--username"
-        raise typer.BadParameter(f"{option} is missing, and there is no terminal to ask at")
+        raise typer.BadParameter(f"{option} is required, because there is no terminal to ask on")
     answer: str = typer.prompt(text, hide_input=is_secret, err=True)
     return answer
 

@@ -137,7 +137,7 @@ def delete(
     """Delete a program with all its events and results."""
     if not yes:
         if not sys.stdin.isatty():
-            raise typer.BadParameter("--yes is missing, and there is no terminal to ask at")
+            raise typer.BadParameter("--yes is required, because there is no terminal to ask on")
         typer.confirm(f"Delete {program} with all its events and results?", abort=True, err=True)
     call(lambda client: client.programs.delete(program), url, token, username, password)
     write_line(f"{program} is deleted")

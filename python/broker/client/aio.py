@@ -159,7 +159,7 @@ def _credentials(
     if (username is None) != (password is None):
         raise ValueError("username and password go together")
     if sum(given is not None for given in (token, api_token, identity_token, username)) > 1:
-        raise ValueError("give a token, an API token, an identity token or a username, and no two of them")
+        raise ValueError("give only one of token, api_token, identity_token and username")
     if username is not None and password is not None:
         return Password(username, password, client_id)
     if identity_token is not None:

@@ -348,7 +348,7 @@ def _signed(call: Call[T], token: str | None) -> Call[T]:
 
 def _connection_failed(url: "httpx.URL", error: Exception) -> ConnectionFailed:
     address = f"{url.scheme}://{url.netloc.decode()}"
-    failed = ConnectionFailed(f"no answer from {address}: {error or type(error).__name__}")
+    failed = ConnectionFailed(f"no response from {address}: {error or type(error).__name__}")
     failed.__cause__ = error
     return failed
 

@@ -237,7 +237,7 @@ def parse_api_error(
 def parse_rpc_error(error: object) -> ClientError:
     """The typed error of a JSON-RPC error object: the REST error in `data`, or an `RpcError`."""
     if not isinstance(error, Mapping) or not isinstance(error.get("code"), int):
-        return ProtocolError("an error without a code")
+        return ProtocolError("the broker sent an error without a code")
     data = error.get("data")
     if isinstance(data, Mapping) and isinstance(data.get("status"), int):
         return parse_api_error(data["status"], data)

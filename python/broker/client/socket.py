@@ -89,9 +89,7 @@ class Socket:
             async with asyncio.timeout(self._config.call_timeout_s):
                 return await answer
         except TimeoutError:
-            raise ConnectionFailed(
-                f"{method} was not answered in {self._config.call_timeout_s:g} s"
-            ) from None
+            raise ConnectionFailed(f"no reply to {method} within {self._config.call_timeout_s:g} s") from None
         finally:
             del self._waiting[number]
 
@@ -221,7 +219,7 @@ class Socket:
 
     def _accept_one(self, message: Any) -> None:
         if not isinstance(message, dict):
-            raise ProtocolError("the broker sent no JSON-RPC object")
+            raise ProtocolError("the broker sent a message that is not a JSON-RPC object")
         if "method" in message:
             self._buffer.append(Notification(str(message["method"]), message.get("params")))
             self._changed.set()

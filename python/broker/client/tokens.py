@@ -40,7 +40,7 @@ class ApiTokens(Group):
             if made.token is not None:
                 return made
             await self.delete(made.id)
-        raise ConnectionFailed("the replies with the secret got lost")
+        raise ConnectionFailed("the replies that contain the secret were lost")
 
     async def list(self) -> tuple[ApiToken, ...]:
         """The caller's API tokens, oldest first, without their secrets."""

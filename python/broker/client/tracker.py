@@ -69,7 +69,7 @@ class Tracker:
             ProtocolError: it is malformed, leaves a hole or goes back.
         """
         if not isinstance(result, Mapping):
-            raise ProtocolError("subscribe was answered without an object")
+            raise ProtocolError("the reply to subscribe is not an object")
         head = _position(result)
         if self._cursor is not None and result.get("recovered") is False:
             raise HistoryLost(self._program_id, head.epoch, head.seq)
@@ -91,7 +91,7 @@ class Tracker:
             try:
                 change = self.take(method, item)
             except Gap as gap:
-                raise ProtocolError(f"recovery left a hole: {gap}") from None
+                raise ProtocolError(f"recovery left a gap: {gap}") from None
             if change is not None:
                 changes.append(change)
         return changes
@@ -141,7 +141,7 @@ class Tracker:
 def _position(params: Mapping[str, Any]) -> Cursor:
     epoch, seq = params.get("epoch"), params.get("seq")
     if not isinstance(epoch, str) or not isinstance(seq, int) or seq < 0:
-        raise ProtocolError("a push without epoch and seq")
+        raise ProtocolError("the broker sent a push without epoch and seq")
     id_ = params.get("id")
     return Cursor(epoch, seq, id_ if isinstance(id_, str) else None)
 

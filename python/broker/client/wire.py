@@ -50,4 +50,4 @@ def convert(raw: object, kind: type[T]) -> T:
 
 def _fault(kind: object, error: Exception) -> ProtocolError:
     name = "JSON" if kind is Any else getattr(kind, "__name__", str(kind))
-    return ProtocolError(f"the broker sent no {name}: {error}")
+    return ProtocolError(f"the broker sent an invalid {name}: {error}")

@@ -100,7 +100,7 @@ class Batcher(Generic[K, V]):
                     await self._work_apart(group, error)
         finally:
             self._task = None
-            text = "this process is going away; try again"
+            text = "this process is shutting down; try again"
             for answers in group.values():
                 _fail(answers, self._broken_off(text, retry_after_s=1))
             for answers in self._waiting.values():

@@ -162,7 +162,8 @@ def _require_ours(path: Path) -> None:
     left = set(os.listdir(path))  # noqa: PTH208 - names are all that is wanted
     if left - _OURS and "instance" not in left and path.stat().st_mode & 0o077:
         raise SetupError(
-            f"the data directory {path} holds other files and is open to others; name one of its own"
+            f"the data directory {path} contains other files and other users can open it;"
+            " choose a directory that only the broker uses"
         )
 
 

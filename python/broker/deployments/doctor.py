@@ -76,7 +76,7 @@ async def _run(name: str, check: Check, settings: Settings) -> Finding:
     except (SetupError, SettingError) as error:
         return Finding(name, CheckVerdict.ERROR, str(error))
     except TimeoutError:
-        return Finding(name, CheckVerdict.ERROR, f"no answer within {_CHECK_S:g} s")
+        return Finding(name, CheckVerdict.ERROR, f"no reply within {_CHECK_S:g} s")
     except Exception as error:
         return Finding(name, CheckVerdict.ERROR, f"{type(error).__name__}: {error}")
     return Finding(name, verdict, detail)
@@ -116,7 +116,7 @@ async def _io_uring(_settings: Settings) -> tuple[CheckVerdict, str]:
         return CheckVerdict.OK, "allowed"
     switch = _read_switch()
     return CheckVerdict.WARNING, (
-        f"not to be used here ({stats['send_reason']}; kernel.io_uring_disabled is {switch});"
+        f"not available ({stats['send_reason']}; kernel.io_uring_disabled is {switch});"
         " gateways use send(), which costs more"
     )
 
@@ -202,7 +202,7 @@ async def _schema(dsn: str, place: str) -> tuple[CheckVerdict, str]:
         raise setup_error(error) from error
     text = f"PostgreSQL {version}, {place}"
     if missing:
-        return CheckVerdict.WARNING, f"{text}; {len(missing)} migrations are to come (`broker migrate`)"
+        return CheckVerdict.WARNING, f"{text}; {len(missing)} migrations are pending (`broker migrate`)"
     return CheckVerdict.OK, f"{text}, schema up to date"
 
 
@@ -225,7 +225,7 @@ async def _ports(settings: Settings) -> tuple[CheckVerdict, str]:
     if _is_running(settings.data_dir):
         return CheckVerdict.OK, "held by the running `broker up`"
     if NODE in (settings.bind_host, settings.ops_host):
-        return CheckVerdict.OK, "on the nodes of the cluster, which are not looked at from here"
+        return CheckVerdict.OK, "on the nodes of the cluster, which this command does not check"
     require_free(settings.bind_host, settings.http_port, "--http-port")
     require_free(settings.bind_host, settings.ws_port, "--ws-port")
     return CheckVerdict.OK, f"{settings.http_port} and {settings.ws_port} on {settings.bind_host} are free"
@@ -270,7 +270,7 @@ async def _faces(settings: Settings) -> tuple[CheckVerdict, str]:
     finally:
         await finder.close()
     models = name_models(config.models, config.detector)
-    return CheckVerdict.OK, f"models: {models}; {provider} computes here"
+    return CheckVerdict.OK, f"models: {models}; they run on {provider}"
 
 
 def _installed() -> set[str]:

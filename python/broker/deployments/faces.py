@@ -186,7 +186,7 @@ class ServedFaceFinder:
                     self._handle = serve.get_deployment_handle(NAME, APPLICATION)
                 reply = await self._handle.find.remote(size, pixels)
         except TimeoutError:
-            raise FacesUnavailable(f"no answer within {self._timeout_s:g} s") from None
+            raise FacesUnavailable(f"no reply within {self._timeout_s:g} s") from None
         except (RayError, RayServeException) as error:
             raise FacesUnavailable(f"no face-detection replica is available: {error}") from error
         if isinstance(reply, FaceRefusal):

@@ -125,7 +125,7 @@ def _close(path: Path, ray: RayInput) -> None:
         return
     ours = (*_RAY_WRITES, *(Path(place).name for place in (path, ray.admin, ray.state_file)))
     if any(not name.startswith(ours) for name in os.listdir(directory)):  # noqa: PTH208 - names are all that is wanted
-        raise SetupError(f"{_DIRECTORY} {directory} holds other files and is open to others")
+        raise SetupError(f"{_DIRECTORY} {directory} contains other files and other users can open it")
     directory.chmod(0o700)
 
 

@@ -27,7 +27,7 @@ def node_address() -> str:
         words = Path(f"/proc/{int(os.environ[_RAYLET])}/cmdline").read_text().split("\0")
         return next(word.removeprefix(_OPTION) for word in words if word.startswith(_OPTION))
     except (KeyError, ValueError, OSError, StopIteration):
-        raise SettingError(f"BROKER_BIND_HOST: {NODE} has no meaning where Ray did not start") from None
+        raise SettingError(f"BROKER_BIND_HOST: {NODE} is only allowed where Ray starts the process") from None
 
 
 def on_this_node(settings: Settings) -> Settings:

@@ -44,17 +44,17 @@ _REVISION = {
 }
 # What 403 says where more than the role is at fault.
 _REASONS = {
-    Target.PUBLIC_FOREIGN: "the program belongs to a project of others",
-    Target.INTO_FOREIGN: "the program belongs to a project of others",
+    Target.PUBLIC_FOREIGN: "the program belongs to a project that is not yours",
+    Target.INTO_FOREIGN: "the program belongs to a project that is not yours",
     Target.PRIVATE_OWN: "this program is private",
     Target.PRIVATE_FREE: "this program is private",
     Target.PRIVATE_FOREIGN: "this program is private",
     Target.DRAFT_OWN: "this revision is not published",
     Target.DRAFT_FOREIGN: "this revision is not published",
-    Target.OWN_RIGHTS: "only an admin changes user names and projects",
-    Target.OWN_ROLE: "nobody can change its own role",
-    Target.OTHER_USER: "only an admin sees and changes other users",
-    Target.UNKNOWN: "only an admin sees and changes other users",
+    Target.OWN_RIGHTS: "only an admin can change user names and projects",
+    Target.OWN_ROLE: "users cannot change their own role",
+    Target.OTHER_USER: "only an admin can read and change other users",
+    Target.UNKNOWN: "only an admin can read and change other users",
 }
 
 
@@ -62,7 +62,7 @@ def require(
     rule: Rule,
     principal: Principal,
     target: Target,
-    missing: str = "there is no such thing",
+    missing: str = "there is no such resource",
     hidden: str = "",
 ) -> None:
     """Raise unless the rule has the caller's thing done.

@@ -117,7 +117,7 @@ def parse_time(value: object) -> datetime:
             year, number = map(int, ordinal.groups())
             day = date(year, 1, 1) + timedelta(days=number - 1)
             if not number or day.year != year:
-                raise ValueError("there is no such day in the year")
+                raise ValueError("must be a date that exists")
             value = day.isoformat() + value[ordinal.end() :]
         if len(value) == 10:
             day = date.fromisoformat(value)

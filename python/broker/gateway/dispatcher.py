@@ -261,7 +261,7 @@ def _take_token(params: dict[str, Any]) -> str | None:
     """
     token = params.pop(TOKEN, None)
     if token is not None and (not isinstance(token, str) or not token):
-        raise Unauthenticated("access_token must be a text")
+        raise Unauthenticated("access_token must be a string")
     return token
 
 

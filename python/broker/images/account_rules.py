@@ -65,7 +65,7 @@ class RuleBook:
         self._unknown: TtlCache[str, bool] = TtlCache(clock, _UNKNOWN_S, _ACCOUNTS)
         self._loads: SingleFlight[str, AccountRules | None] = SingleFlight()
         self._new = LocalRate(clock, _NEW, name="images")
-        self._turns = Turns(_NEW_AT_ONCE, Shares(_NEW_WAITING, "too many accounts are being looked for"))
+        self._turns = Turns(_NEW_AT_ONCE, Shares(_NEW_WAITING, "too many accounts are being looked up"))
 
     async def close(self) -> None:
         """End what runs. Idempotent."""

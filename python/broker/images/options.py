@@ -162,7 +162,7 @@ def _split(text: str) -> dict[str, str]:
         if name not in _READERS and name != "preset":
             raise invalid_option(name[:_SHOWN_CHARACTERS], f"unknown option; known are {_KNOWN}")
         if name in pairs:
-            raise invalid_option(name, "given twice")
+            raise invalid_option(name, "must not be repeated")
         pairs[name] = value
     return pairs
 

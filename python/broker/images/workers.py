@@ -165,7 +165,9 @@ class Workers:
             try:
                 worker = _Worker(self._config)
             except OSError as error:
-                raise Unavailable("no decoder process", retry_after_s=1, log_text=repr(error)) from error
+                raise Unavailable(
+                    "no decoder process is available", retry_after_s=1, log_text=repr(error)
+                ) from error
             self._started.add(worker)
             return worker
 
@@ -314,4 +316,4 @@ class _Leash:
 
 
 def _stopping() -> Unavailable:
-    return Unavailable("the broker stops", retry_after_s=1)
+    return Unavailable("this process is shutting down", retry_after_s=1)

@@ -260,7 +260,7 @@ class Owner:
 
     def _follow_topic(self, session: GatewaySession, follow: Follow, topic: Topic | None) -> FollowReply:
         if topic is None:
-            return NotFound("no such topic")
+            return NotFound("there is no such topic")
         if follow.strict and not self._reaches(topic.head(), follow.cursor):
             return _lost()
         return session.follow(follow, topic)
@@ -293,7 +293,7 @@ class Owner:
         with Hold() as hold:
             topic = (await self._load([name], hold)).get(name)
         if not isinstance(topic, ProgramTopic):
-            raise NotFound("no such topic")
+            raise NotFound("there is no such topic")
         head = topic.head()
         # One more than recovery tells: the message that the follower has seen last is compared.
         if head.epoch != epoch or head.seq - after_seq > self._settings.history_events + 1:

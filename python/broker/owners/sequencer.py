@@ -135,7 +135,7 @@ class Sequencer:
     def _head(self, command: Command) -> HeadRow:
         head = self.heads.get((command.account, command.program_id))
         if head is None:
-            raise NotFound("no such program")
+            raise NotFound("there is no such program")
         return head
 
     # -- single events
@@ -221,7 +221,7 @@ class Sequencer:
     def _event(self, head: HeadRow, event_id: str) -> EventRow:
         row = self._events.get((head.history, event_id))
         if row is None:
-            raise NotFound("no such event")
+            raise NotFound("there is no such event")
         return row
 
     def _change(self, head: HeadRow, old: EventRow, kind: str, before: bytes, after: bytes | None) -> None:
@@ -280,7 +280,7 @@ class Sequencer:
 
     def _delete_program(self, command: DeleteProgram, head: HeadRow) -> None:
         if command.of_project not in (None, head.project_id):
-            raise NotFound("no such program in the project")
+            raise NotFound("there is no such program in the project")
         self.writes.removed.append(head.uid)
         if command.by is not None:
             entry = AuditEntry(command.by, "program.deleted", command.program_id)

@@ -102,7 +102,7 @@ def _media_type(headers: Mapping[str, str]) -> str:
 def _require_texts(headers: Mapping[str, object]) -> None:
     for name, value in headers.items():
         if not isinstance(value, str):
-            raise InvalidRequest.of_field(field_path([name], "headers"), "must be a text")
+            raise InvalidRequest.of_field(field_path([name], "headers"), "must be a string")
 
 
 async def _data_source(context: Context, params: ApplicationRequestParams) -> DataSource:

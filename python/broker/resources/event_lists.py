@@ -173,6 +173,6 @@ def _parse_cursor(cursor: str) -> ListPlace:
         text = ""
     match = _PLACE.fullmatch(text)
     if match is None:
-        raise InvalidRequest.of_field("cursor", "must be the cursor of a `Link` of this list")
+        raise InvalidRequest.of_field("cursor", "must be a cursor from a Link header of this list")
     epoch, *numbers = match.groups()
     return ListPlace(epoch, *map(int, numbers))

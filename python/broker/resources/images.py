@@ -58,7 +58,7 @@ class WarmedPictures(Model):
 
 async def _purge(context: Context, params: PurgeParams) -> None:
     if (params.url is None) == (not params.all):
-        raise InvalidRequest.of_field("url", "give either a url, or all as true")
+        raise InvalidRequest.of_field("url", "give either url, or all=true")
     source = ALL if params.url is None else source_of(_checked(params.url, "url"))
     await context.services.image_purges.add(context.principal.account, source)
 

@@ -40,7 +40,7 @@ _STAGE_BYTES = 4 << 20
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 _ID = (
     "Kept if it is a UUIDv7 that belongs to no other program; otherwise the event gets a new one."
-    " Must not stand twice."
+    " Must not be repeated."
 )
 
 
@@ -132,7 +132,7 @@ async def _stage_rows(services: Services, target: ImportTarget, rows: list[Impor
     try:
         await services.imports.stage(target, rows, replace)
     except RepeatedId as error:
-        raise InvalidRequest.of_field(f"events[{error.seq - 1}].id", "must not stand twice") from error
+        raise InvalidRequest.of_field(f"events[{error.seq - 1}].id", "must not be repeated") from error
 
 
 def _id(given: object, import_id: str, ids: IdSource) -> tuple[str, bool]:

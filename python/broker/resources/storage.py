@@ -78,7 +78,7 @@ def _refuse(outcome: StoreOutcome, value: NewValue, values: int, total_bytes: in
         case StoreOutcome.UNKNOWN:
             raise unknown_project(value.project_id)
         case StoreOutcome.TAKEN:
-            raise Conflict(f"there is a value {value.id} already; an access token is required to replace it")
+            raise Conflict(f"the value {value.id} already exists; an access token is required to replace it")
         case StoreOutcome.MANY:
             raise PayloadTooLarge(f"the project has reached its limit of {values} values")
         case StoreOutcome.LARGE:

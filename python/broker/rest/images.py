@@ -128,9 +128,9 @@ def _read_query(query: bytes) -> tuple[str, Signature | None]:
     values = dict(pairs)
     if len(values) < len(pairs):
         repeated = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-        raise InvalidImageUrl(f"{shorten(repeated, _SHOWN_CHARACTERS)}: is given twice")
+        raise InvalidImageUrl(f"{shorten(repeated, _SHOWN_CHARACTERS)}: must not be repeated")
     if set(values) - _PARAMETERS:
-        raise InvalidImageUrl("url: percent-encode it; the query has parameters that are not known")
+        raise InvalidImageUrl("url: must be percent-encoded; the query has unknown parameters")
     if "url" not in values:
         raise InvalidImageUrl("url: is missing")
     if ("expires" in values) != ("signature" in values):

@@ -357,7 +357,7 @@ def take_token(fields: dict[str, Any]) -> str | None:
         return None
     token = fields.pop(TOKEN)
     if not isinstance(token, str) or not token:
-        raise Unauthenticated("access_token must be a text")
+        raise Unauthenticated("access_token must be a string")
     return token
 
 

@@ -161,7 +161,7 @@ class Calls(Generic[T]):
         """The arguments of a call. Raises CallError, also for a method that cannot be called."""
         shape = self._shapes.get(method)
         if shape is None:
-            raise CallError("no such method")
+            raise CallError("there is no such method")
         try:
             arguments = shape.arguments.decode(body)
             if not shape.revives:

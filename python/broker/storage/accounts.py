@@ -69,7 +69,7 @@ class Accounts:
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(_INSERT, name, _array(origins))
             if row is None:
-                raise Conflict(f"the account {name} exists already")
+                raise Conflict(f"the account {name} already exists")
             await _record(connection, by, "account.created", name, origins)
         return _account(row)
 

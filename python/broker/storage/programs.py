@@ -121,7 +121,7 @@ class Programs:
                 await connection.execute(_INSERT_HEAD, uid, epoch)
                 await append_change(connection, account, ProgramChange.CREATED, program, program.created_time)
         except asyncpg.UniqueViolationError as error:
-            raise Conflict(f"there is a program {program.id} already") from error
+            raise Conflict(f"the program {program.id} already exists") from error
 
     async def find(self, account: str, program_id: str) -> Program | None:
         """The program, or None."""

@@ -73,7 +73,7 @@ class Projects:
                 await connection.execute(_INSERT_USAGE, account, project.id)
                 await append_audit(connection, account, AuditEntry(by, "project.created", project.id))
         except asyncpg.UniqueViolationError as error:
-            raise Conflict(f"there is a project {project.id} already") from error
+            raise Conflict(f"the project {project.id} already exists") from error
 
     async def get(self, account: str, project_id: str) -> Project:
         """One project. Raises NotFound."""

@@ -206,7 +206,7 @@ def _details(revision: Revision) -> dict[str, Any]:
 
 
 def _taken(revision: Revision) -> Conflict:
-    return Conflict(f"there is a revision of version {revision.version} already")
+    return Conflict(f"the project already has a revision of version {revision.version}")
 
 
 def _found(row: Any) -> Revision:

@@ -49,9 +49,11 @@ def _check_choice(value: object) -> tuple[int, ...]:
         return (value,)
     chosen = value if isinstance(value, list) else [value]
     if not chosen or not all(type(index) is int and 0 <= index <= MAX_OPTION for index in chosen):
-        raise ValueError(f"must be the index of an option, 0 to {MAX_OPTION}, or a list of such, not empty")
+        raise ValueError(
+            f"must be the index of an option, 0 to {MAX_OPTION}, or a non-empty list of such indexes"
+        )
     if len(set(chosen)) != len(chosen):
-        raise ValueError("must not contain an index twice")
+        raise ValueError("must not repeat an index")
     return tuple(sorted(chosen))
 
 

@@ -58,7 +58,7 @@ def test_starting_tells_what_computes() -> None:
 def test_no_answer_in_time_is_unavailable(astronaut: Pixels) -> None:
     async def main() -> None:
         finder = LocalFaceFinder(FacesConfig(detector="tiny", timeout_s=0.0001))
-        with pytest.raises(FacesUnavailable, match="no answer within"):
+        with pytest.raises(FacesUnavailable, match="no reply within"):
             await finder.find(size_of(astronaut), astronaut.tobytes())
         await finder.close()
 

@@ -236,7 +236,7 @@ async def test_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     await server.start()
     await server.stop()
     (tmp_path / "data" / "global" / "pg_control").write_bytes(b"")
-    with pytest.raises(SetupError, match="does not start"):
+    with pytest.raises(SetupError, match="did not start"):
         await server.start()
     assert processes_in(tmp_path / "data") == []
 

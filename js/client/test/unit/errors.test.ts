@@ -30,7 +30,7 @@ test("a JSON-RPC error is the REST error that it carries", () => {
   const error = parseRpcError({ code: 400, message: "invalid_request", data: BODY });
   assert.ok(error instanceof ApiError && error.fields.length === 1);
   assert.ok(parseRpcError({ code: 429, message: "slow_down" }) instanceof ApiError);
-  assert.ok(parseRpcError({ code: -32601, message: "no such method" }) instanceof ProtocolError);
+  assert.ok(parseRpcError({ code: -32601, message: "there is no such method" }) instanceof ProtocolError);
 });
 
 test("errors keep their class and fields through a worker's port", () => {

@@ -20,7 +20,7 @@ export function HealthScreen() {
       Promise.all([
         probe("API", async () => {
           const reply = await fetch("/healthz", { signal: AbortSignal.timeout(5_000) });
-          if (!reply.ok) throw new Error(`It answered ${reply.status}`);
+          if (!reply.ok) throw new Error(`The server returned ${reply.status}`);
           return "answers";
         }),
         probe("API and database", async () => {

@@ -184,7 +184,7 @@ async function upload(
     request.setRequestHeader("Idempotency-Key", key);
     request.upload.onprogress = ({ loaded, total }) => onSent(loaded, total);
     request.onerror = () =>
-      reject(new Error("The connection was lost; import the file again: it is done once."));
+      reject(new Error("The connection was lost; import the file again; it takes effect once."));
     request.onload = () => {
       let body: any = {};
       try {

@@ -86,7 +86,7 @@ pub enum Fault {
 impl fmt::Display for Malformed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fault = match self.fault {
-            Fault::Truncated => "is cut off",
+            Fault::Truncated => "is truncated",
             Fault::Overlong => "has an overlong number",
             Fault::TooLarge => "has a number that is too large",
             Fault::HasIndex => "has an index but is no answer",
@@ -118,7 +118,7 @@ impl fmt::Display for NoAnswer {
             Self::TooLarge(index) => {
                 write!(out, "indexes must be 0 to {HIGHEST_INDEX}, not {index}")
             }
-            Self::Repeated(index) => write!(out, "indexes must differ, and {index} is there twice"),
+            Self::Repeated(index) => write!(out, "the index {index} must not be repeated"),
         }
     }
 }

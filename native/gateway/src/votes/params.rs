@@ -74,7 +74,7 @@ fn keep_raw<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<Raw<'a>
     Ok(Some(Raw(raw.get())))
 }
 
-/// One index or a list of such, not empty; that none is there twice is found when it is encoded.
+/// One index or a non-empty list of such indexes; that none is there twice is found when it is encoded.
 fn parse_choice(raw: &str) -> Option<Vec<u16>> {
     if !raw.starts_with('[') {
         return serde_json::from_str(raw).ok().map(|index| vec![index]);

@@ -43,7 +43,7 @@ impl Gateway {
             return Outcome::Ask;
         };
         if votes.is_full(&poll, &parts) {
-            return Outcome::error(503, "unavailable", "too many answers are waiting");
+            return Outcome::error(503, "unavailable", "too many votes are waiting");
         }
         if !votes.take_tokens(&self.names.connection, &self.names.address) {
             return Outcome::Ask; // refused there in full

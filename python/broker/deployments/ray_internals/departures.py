@@ -62,9 +62,7 @@ class Departure:
 
         start: Any = getattr(replica, _START, None)
         if not callable(start):
-            raise RuntimeError(
-                f"Ray Serve starts the HTTP server of replicas in another way than by {_START}"
-            )
+            raise RuntimeError(f"Ray Serve no longer starts the HTTP server of replicas by {_START}")
 
         async def start_watched(app: Any, options: Any, **others: Any) -> Any:
             task, server = await start(app, options, **others)

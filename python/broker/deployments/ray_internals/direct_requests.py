@@ -78,11 +78,11 @@ class DirectRequests:
         from ray.serve._private.http_util import RequestIdMiddleware
 
         if type(theirs) is not ProxyHeadersMiddleware or type(theirs.app) is not RequestIdMiddleware:
-            raise TypeError("there is another middleware in front of Serve")
+            raise TypeError("Serve has an unexpected middleware")
         entry: Any = theirs.app._app
         replica = entry.__self__
         if entry != replica._direct_ingress_asgi:
-            raise TypeError("Serve takes its requests elsewhere")
+            raise TypeError("Serve does not take requests where expected")
         semaphore = replica._semaphore
         figures = replica._metrics_manager
         self._theirs = through_serve(theirs)
@@ -148,7 +148,7 @@ class DirectRequests:
         """Count one request that is none."""
         before = count()
         if self._is_full() is not False:
-            raise RuntimeError("a replica is full from its start")
+            raise RuntimeError("a new replica accepts no request")
         try:
             self._take_place().send(None)
         except StopIteration:
@@ -157,9 +157,9 @@ class DirectRequests:
             self._end(self._request)
             self._leave_place()
             if (during, count()) != (before + 1, before):
-                raise RuntimeError("Serve counts otherwise") from None
+                raise RuntimeError("Serve counts requests in an unexpected way") from None
         else:
-            raise RuntimeError("a place is not taken at once")
+            raise RuntimeError("a replica does not count a request immediately")
 
 
 def _is_arriving(receive: Any) -> bool:

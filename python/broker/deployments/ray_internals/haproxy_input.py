@@ -104,9 +104,7 @@ def _application(backend: str, lines: list[str], prefixes: dict[str, str]) -> Ap
     servers = tuple(_server(line) for line in lines if line.startswith("server "))
     for line in lines:
         if line not in (*checks, *servers) and not _LEFT_OUT.fullmatch(line):
-            raise IngressFault(
-                f"Ray Serve writes a line into its backend {backend} that is not known: {line}"
-            )
+            raise IngressFault(f"Ray Serve writes an unknown line into its backend {backend}: {line}")
     if not any(line.startswith("option httpchk") for line in checks):
         raise IngressFault(f"Ray Serve does not say how its backend {backend} is checked")
     return Application(backend, prefixes[backend], checks, servers)
@@ -115,7 +113,7 @@ def _application(backend: str, lines: list[str], prefixes: dict[str, str]) -> Ap
 def _server(line: str) -> str:
     found = _SERVER.fullmatch(line)
     if found is None or not _REST.fullmatch(found["rest"]):
-        raise IngressFault(f"Ray Serve names a replica in another way than expected: {line}")
+        raise IngressFault(f"Ray Serve names a replica in an unexpected way: {line}")
     return line
 
 

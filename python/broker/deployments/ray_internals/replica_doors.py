@@ -29,7 +29,7 @@ def close_grpc() -> None:
         RuntimeError: Serve opens the door in another way, so that it would stay open.
     """
     if not callable(getattr(replica, _OPEN, None)):
-        raise RuntimeError(f"Ray Serve opens the gRPC port of replicas in another way than by {_OPEN}")
+        raise RuntimeError(f"Ray Serve no longer opens the gRPC port of replicas by {_OPEN}")
     setattr(replica, _OPEN, _listen_nowhere)
 
 
@@ -43,7 +43,7 @@ def listen_on_node(address: str) -> None:
     """
     start: Any = getattr(replica, _START, None)
     if not callable(start):
-        raise RuntimeError(f"Ray Serve starts the HTTP server of replicas in another way than by {_START}")
+        raise RuntimeError(f"Ray Serve no longer starts the HTTP server of replicas by {_START}")
 
     async def start_on_both(app: Any, options: Any, **others: Any) -> Any:
         own = options.model_copy(update={"host": _LOOPBACK})

@@ -45,7 +45,7 @@ class FaceBatcher(Generic[Item, Result]):
         if self._is_closed:
             raise _stopping()
         if len(self._waiting) >= self._most_waiting:
-            raise FacesUnavailable("too many images wait for face detection")
+            raise FacesUnavailable("too many images are waiting for face detection")
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._worker is None:

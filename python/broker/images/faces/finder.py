@@ -90,7 +90,7 @@ class LocalFaceFinder:
                 assert self._batcher is not None, "`_load` makes it before it comes back"
                 return await self._batcher.submit(picture)
         except TimeoutError:
-            raise FacesUnavailable(f"no answer within {self._config.timeout_s:g} s") from None
+            raise FacesUnavailable(f"no reply within {self._config.timeout_s:g} s") from None
 
     async def close(self) -> None:
         """End what waits, and the thread when its run is over."""

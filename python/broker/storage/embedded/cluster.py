@@ -54,7 +54,7 @@ def read_major(data: Path) -> int | None:
             raise SetupError(f"{data}: is not a data directory of PostgreSQL; move it away") from None
         return None
     except ValueError:
-        raise SetupError(f"{data / 'PG_VERSION'}: does not hold a version") from None
+        raise SetupError(f"{data / 'PG_VERSION'}: contains no version") from None
 
 
 def create(root: Path, data: Path, binaries: Binaries, user: OsUser) -> None:
@@ -97,8 +97,8 @@ def create(root: Path, data: Path, binaries: Binaries, user: OsUser) -> None:
         os.close(handle)
     if done.returncode != 0:
         shutil.rmtree(temporary)
-        lines = done.stderr.strip().splitlines() or ["it left no word"]
-        raise SetupError(f"PostgreSQL's initdb fails: {lines[-1]}")
+        lines = done.stderr.strip().splitlines() or ["it printed nothing"]
+        raise SetupError(f"initdb failed: {lines[-1]}")
     temporary.rename(data)
     _sync(root)
 

@@ -130,7 +130,7 @@ def await_ready(data: Path, log: Path, pid: int) -> None:
         child = _CHILDREN.get(pid)
         if (child is not None and child.poll() is not None) or not _exists(pid):
             _CHILDREN.pop(pid, None)
-            raise SetupError(f"PostgreSQL does not start: {_last_line(log)} (see {log})")
+            raise SetupError(f"PostgreSQL did not start: {_last_line(log)} (see {log})")
         file = read_pid_file(data)
         if file and file.pid == pid and file.is_ready:
             return
@@ -236,4 +236,4 @@ def _last_line(log: Path) -> str:
     for line in reversed(lines):
         if "FATAL" in line or "PANIC" in line:
             return line.strip()
-    return lines[-1].strip() if lines else "it left no word"
+    return lines[-1].strip() if lines else "it printed nothing"

@@ -9,7 +9,7 @@ from broker.errors import Unavailable
 from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
 from broker.voting.counting.batches import SEALED, BatchReply, Group, Outcomes, VoteBatch, pack_outcomes
 
-LATE = "the replies could not be counted in time; try again"
+LATE = "the votes could not be counted in time; try again"
 """The message for a batch that was not counted, or whose outcome is unknown."""
 
 PollShard = tuple[int, int]

@@ -99,5 +99,5 @@ def _findings(networks: Sequence[int], votes: int, in_row: int, minutes: Sequenc
     if len(minutes) > 2 and most >= _ENOUGH and most >= _BURST * typical:
         found.append(f"One minute has {most} votes, the typical one {typical}.")
     if in_row >= _ROW_SHARE * votes:
-        found.append(f"{in_row / votes:.0%} of the votes have names that come in rows.")
+        found.append(f"{in_row / votes:.0%} of the votes come from consecutive names.")
     return found

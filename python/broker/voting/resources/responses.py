@@ -329,10 +329,10 @@ async def _refusal(
     if now is None or now.uid != program.uid:
         return _no_program(place.program_id)
     path = next(path for path, entry in entries if _measure(entry) not in polls)
-    message = f"the context has as many measures as it may: {OTHER_NAMES} besides the declared one"
+    message = f"the context has reached its limit of {OTHER_NAMES} measures besides the declared one"
     if has_free_contexts(program.metadata):
         most = context.services.settings.program_polls
-        message += f", and all contexts that are no events {most} together"
+        message += f", or all contexts that are not events have together reached theirs of {most}"
     return PayloadTooLarge(
         f"{path}measureName: {message}", faults=[FieldFault(f"{path}measureName", message)]
     )

@@ -42,16 +42,16 @@ impl HandshakeError {
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
-            Self::Malformed => "malformed request head",
-            Self::HeadTooLarge => "request head too large",
-            Self::NotText => "header is not UTF-8",
-            Self::Repeated => "header given twice",
+            Self::Malformed => "the request head is malformed",
+            Self::HeadTooLarge => "the request head is too large",
+            Self::NotText => "a header is not UTF-8",
+            Self::Repeated => "a header must not be repeated",
             Self::NoHost => "Host is missing",
-            Self::HttpTooOld => "a WebSocket needs HTTP/1.1",
-            Self::NotGet => "a WebSocket is opened with GET",
-            Self::HasBody => "a WebSocket request has no body",
+            Self::HttpTooOld => "a WebSocket handshake requires HTTP/1.1",
+            Self::NotGet => "a WebSocket handshake requires the method GET",
+            Self::HasBody => "a WebSocket handshake must not have a body",
             Self::BadVersion => "Sec-WebSocket-Version must be 13",
-            Self::BadKey => "Sec-WebSocket-Key must be sixteen bytes in base64",
+            Self::BadKey => "Sec-WebSocket-Key must be 16 bytes in base64",
             Self::BadAnswer => "the server's answer is not a WebSocket handshake",
         }
     }
