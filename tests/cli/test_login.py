@@ -80,11 +80,11 @@ def test_a_log_in_that_has_ended_says_what_to_do(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["login"], "--username is missing, and there is no terminal"),
-        (["login", "--username", "ada"], "--password is missing, and there is no terminal"),
+        (["login"], "--username is required, because there is no terminal"),
+        (["login", "--username", "ada"], "--password is required, because there is no terminal"),
         (["login", "--with-token"], "standard input, which is empty"),
         (["login", "--with-token", "--username", "ada"], "give either --with-token, or"),
-        (["program", "delete", "final"], "--yes is missing, and there is no terminal"),
+        (["program", "delete", "final"], "--yes is required, because there is no terminal"),
         (["program", "list", "--limit", "0"], "greater than or equal to 1"),
     ],
 )

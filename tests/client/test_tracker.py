@@ -149,7 +149,7 @@ def test_recovered_events_go_on_from_the_cursor() -> None:
 
 
 def test_recovery_with_a_hole_breaks_the_protocol() -> None:
-    with pytest.raises(ProtocolError, match="hole"):
+    with pytest.raises(ProtocolError, match="gap"):
         Tracker("final", Cursor("e1", 3)).open(_result("e1", 5, [event(5)]))
 
 
