@@ -12,11 +12,11 @@ pub struct Account {
     pub name: String,
     /// None allows any origin.
     pub origins: Option<Vec<String>>,
-    /// Where its open connections are counted.
+    /// The count of its open connections.
     pub open: Arc<OpenConnections>,
 }
 
-/// How many connections each account has open; an account without one has no entry.
+/// The number of open connections per account; an account without one has no entry.
 #[derive(Debug, Default)]
 pub struct OpenConnections(Lock<HashMap<String, usize>>);
 
@@ -48,7 +48,7 @@ impl OpenConnections {
 }
 
 impl Account {
-    /// Whether a page of `origin` may connect; a client without an origin is no page.
+    /// Whether a page of `origin` may connect; a client that sends no origin is not a page.
     #[must_use]
     pub fn allows(&self, origin: Option<&str>) -> bool {
         let (Some(origins), Some(origin)) = (&self.origins, origin) else {
@@ -60,7 +60,7 @@ impl Account {
         })
     }
 
-    /// Whose pages may read an answer to a request of `origin`, which is allowed: any, or those of this origin.
+    /// Which pages may read the response to a request of `origin`, which is allowed: all, or those of this origin.
     #[must_use]
     pub fn readers(&self, origin: Option<&str>) -> Option<String> {
         match (&self.origins, origin) {
@@ -95,7 +95,7 @@ impl Accounts {
     }
 }
 
-/// The host without port and without the root's dot.
+/// The host without its port and without a trailing dot.
 fn host_name(host: &str) -> &str {
     if host.starts_with('[') {
         return host;

@@ -11,7 +11,7 @@ use super::outcome::unauthorized;
 use super::streams;
 use super::upcalls::Upcall;
 
-/// Where a WebSocket is opened.
+/// The path of the WebSocket.
 const PATH: &str = "/api/v1/ws";
 
 /// What a request asks for.
@@ -54,7 +54,7 @@ impl Gateway {
         }
     }
 
-    /// Finds out who it is: a token that is not known yet is asked about.
+    /// Determines the principal; the application is asked about an unknown token.
     fn identify(
         &self,
         core: &mut Core,
@@ -121,7 +121,7 @@ enum Token {
     Given(String),
 }
 
-/// The token of a handshake; the header counts before the query.
+/// The token of a handshake; the header takes precedence over the query.
 fn find_token(request: &Request) -> Token {
     if let Some(authorization) = &request.authorization {
         return match authorization.split_once(' ') {

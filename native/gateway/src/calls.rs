@@ -1,17 +1,17 @@
-//! Calls of one connection that wait for a reply, and batches that wait for the last of theirs.
+//! Calls of one connection that wait for a reply, and batches that wait for their last reply.
 
 use super::votes::Settlement;
 
-/// A call that the application has, or that waits to be counted.
+/// A call that the application processes, or that waits to be counted.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub ticket: u64,
     /// JSON text; None for a notification.
     pub id: Option<Box<str>>,
     pub batch: Option<u64>,
-    /// The params of a `subscribe`, for when it is tried again.
+    /// The params of a `subscribe`, kept for a second attempt.
     pub subscribe: Option<Box<str>>,
-    /// An `unsubscribe` of the same topic came after this `subscribe`.
+    /// An `unsubscribe` from the same topic arrived after this `subscribe`.
     pub is_cancelled: bool,
     pub vote: Option<Uncounted>,
 }
@@ -19,7 +19,7 @@ pub(super) struct Pending {
 /// A vote, or an impression, that waits for its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Uncounted {
-    /// Parts that are not settled yet: 1 of a vote, 2 of an impression.
+    /// Parts that are not settled yet: at first 1 of a vote, 2 of an impression.
     pub missing: u8,
     /// Whether the vote has changed a count, as far as is known.
     pub changed: bool,
@@ -29,19 +29,19 @@ pub(super) struct Uncounted {
 struct Batch {
     number: u64,
     missing: usize,
-    /// The answers so far, comma-separated.
+    /// The replies so far, comma-separated.
     answers: Vec<u8>,
 }
 
-/// The answers of one batch that wait for the last: as long as one answer may be.
+/// The replies of one batch that waits for the last one; together at most as long as one reply may be.
 pub(super) const MOST_BATCH_BYTES: usize = 16 << 20;
 
-/// The unanswered calls of one connection; it has none of these while it waits for nothing.
+/// The pending calls of one connection; it has no instance while nothing is pending.
 #[derive(Debug, Default)]
 pub struct Calls {
     pending: Vec<Pending>,
     batches: Vec<Batch>,
-    /// Of what the pending calls and the batches have.
+    /// The bytes of the pending calls and of the batches.
     bytes: usize,
 }
 
@@ -53,30 +53,30 @@ impl Pending {
 }
 
 impl Calls {
-    /// Whether no call waits; a batch waits only for calls.
+    /// Whether no call is pending. A batch waits for calls only.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.batches.is_empty()
     }
 
-    /// Calls without an answer.
+    /// The number of pending calls.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Bytes that they take.
+    /// The bytes that they occupy.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the application has a call of this connection.
+    /// Whether the application processes a call of this connection.
     pub(super) fn has_asked(&self) -> bool {
         self.pending.iter().any(|pending| pending.vote.is_none())
     }
 
-    /// Notes that a record of a vote is settled. Takes the vote out when all of it is, or when it has failed.
+    /// Notes that a record of a vote is settled. Removes the vote when all its records are, or when it has failed.
     pub(super) fn settle(&mut self, ticket: u64, outcome: &Settlement) -> Option<(Pending, bool)> {
         let at = self
             .pending
@@ -105,7 +105,7 @@ impl Calls {
         pending
     }
 
-    /// Takes the call with this ticket out.
+    /// Removes the call with this ticket.
     pub(super) fn take(&mut self, ticket: u64) -> Option<Pending> {
         let at = self
             .pending
@@ -114,7 +114,7 @@ impl Calls {
         Some(self.remove(at))
     }
 
-    /// Notes that the subscriptions for which `matches` holds are not wanted any more.
+    /// Notes that the subscriptions for which `matches` holds are no longer wanted.
     pub(super) fn cancel(&mut self, matches: impl Fn(&str) -> bool) {
         for pending in &mut self.pending {
             if pending.subscribe.as_deref().is_some_and(&matches) {
@@ -123,7 +123,7 @@ impl Calls {
         }
     }
 
-    /// Keeps a batch of which `missing` answers (at least one) are still to come.
+    /// Keeps a batch in which `missing` replies (at least one) are still to come.
     pub(super) fn keep_batch(&mut self, number: u64, missing: usize, answers: Vec<u8>) {
         self.bytes += answers.capacity();
         self.batches.push(Batch {
@@ -133,8 +133,8 @@ impl Calls {
         });
     }
 
-    /// Adds an answer to a batch (None for a notification's); returns the whole message once it is complete,
-    /// which is empty when nothing is to be answered.
+    /// Adds a reply to a batch (None for a notification). Returns the whole message once it is complete; the message is
+    /// empty when there is nothing to reply.
     pub(super) fn answer_batch(&mut self, number: u64, answer: Option<&[u8]>) -> Option<Vec<u8>> {
         let at = self
             .batches
@@ -153,7 +153,7 @@ impl Calls {
         Some(finish(self.batches.swap_remove(at).answers))
     }
 
-    /// Whether a batch can keep one more answer of so many bytes until its last has come.
+    /// Whether a batch can hold another reply of this many bytes until its last one has come.
     pub(super) fn has_room(&self, number: u64, bytes: usize) -> bool {
         let mut batches = self.batches.iter();
         batches
@@ -162,7 +162,7 @@ impl Calls {
     }
 }
 
-/// Adds one answer to the comma-separated `answers`.
+/// Adds one reply to the comma-separated `answers`.
 pub(super) fn put_answer(answer: &[u8], answers: &mut Vec<u8>) {
     answers.push(if answers.is_empty() { b'[' } else { b',' });
     answers.extend_from_slice(answer);

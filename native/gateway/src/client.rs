@@ -9,21 +9,21 @@ use super::accounts::Account;
 use super::calls::Calls;
 use super::sessions::Attached;
 
-/// One connection, as far as the gateway knows it. It is dropped when the connection begins to close: its session, its
-/// calls and its place among the account's open connections end with it.
+/// The gateway's data about one connection. It is dropped when the connection begins to close, and with it its session,
+/// its calls and its place among the account's open connections.
 #[derive(Debug, Default)]
 pub struct Client {
     /// None before its request is read.
     pub(super) account: Option<Arc<Account>>,
-    /// None while it is anonymous.
+    /// None while the connection is anonymous.
     pub(super) session: Option<Attached>,
-    /// None while none waits for a reply.
+    /// None while no call is pending.
     pub(super) calls: Option<Box<Calls>>,
-    /// Of the question whether an event stream may begin, once the application has been asked that.
+    /// The ticket of the upcall that decides whether an event stream may begin, once it was made.
     pub(super) stream_ticket: Option<NonZeroU64>,
-    /// The application has been asked about the token of the handshake.
+    /// The application was asked about the token of the handshake.
     pub(super) has_asked: bool,
-    /// The client was told that its token expires.
+    /// The client was notified that its token expires.
     pub(super) is_warned: bool,
     /// It counts among the open connections of its account.
     is_counted: bool,
@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// How many calls wait for a reply.
+    /// The number of pending calls.
     pub(super) fn waiting(&self) -> usize {
         self.calls.as_ref().map_or(0, |calls| calls.len())
     }

@@ -7,39 +7,39 @@ use broker_server::ConnId;
 use super::sessions::Session;
 use super::votes::Settled;
 
-/// What the event loops share, with what the hub asks of them.
+/// The state that event loops share, including the hub's commands to them.
 pub type Shared = broker_server::Shared<Command>;
 
 /// One request. Those about a connection are ignored when it is gone.
 #[derive(Debug)]
 pub enum Command {
-    /// Who may follow the log with this number has changed, or its time to decide is over.
+    /// The readers allowed for the log with this number have changed, or the time to decide about them is over.
     Access(u64, Undecided),
     SignIn(ConnId, Arc<Session>),
-    /// Make these connections anonymous: their sessions are revoked.
+    /// Make these connections anonymous, because their sessions are revoked.
     Revoke(Vec<ConnId>),
-    /// Answer a call: its ticket, whether it failed, the JSON.
+    /// Reply to a call: its ticket, whether it failed, the JSON.
     Reply(ConnId, u64, Answer, Vec<u8>),
     /// Run a `subscribe` again, or decide about an event stream again.
     Retry(ConnId, u64),
-    /// Records have been counted, or not.
+    /// Records have been counted, or could not be.
     Settle(Vec<Settled>),
     /// Send a finished message.
     Notify(ConnId, Vec<u8>),
 }
 
-/// What becomes of the subscribers of a private log whose rights are not decided.
+/// What happens to the subscribers of a private log whose rights are undecided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecided {
-    /// The application is asked about them.
+    /// Ask the application about them.
     Asked,
-    /// They are waited for.
+    /// Wait for the decision.
     Kept,
-    /// They follow no longer: the time to decide is over.
+    /// End their subscriptions: the time to decide is over.
     Expelled,
 }
 
-/// How a call was answered.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Result,

@@ -8,13 +8,13 @@ use super::commands::Command;
 use super::hub::Hub;
 use super::votes::Names;
 
-/// The state of one event loop, as the gateway sees it.
+/// The state of one event loop, with the gateway's types.
 pub type Core = broker_server::Core<Gateway>;
-/// A server whose event loops are those of a gateway.
+/// A server whose event loops run the gateway.
 pub type Server = broker_server::Server<Command>;
 
-/// The application of one event loop: what it has to itself, and the hub, which all share. What it does is told in the
-/// files that know about it; [`handler`](super::handler) has the list.
+/// The application of one event loop: its own state, and the hub, which all loops share. Its methods are spread over
+/// files by topic; [`handler`](super::handler) lists them.
 #[derive(Debug)]
 pub struct Gateway {
     pub(super) hub: Arc<Hub>,

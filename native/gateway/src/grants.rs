@@ -7,11 +7,12 @@ use broker_server::{ConnId, Lock};
 
 use super::sessions::Session;
 
-/// Tokens remembered at most; beyond this the expired go, and all if that leaves more than half: they are asked for
-/// again. So room is made once for half as many grants at least, and what it costs is shared among them.
+/// The most tokens remembered. Beyond this, expired tokens are removed, and all tokens if that leaves more than half;
+/// the application is then asked again. So each clean-up makes room for at least half as many grants, over which its
+/// cost is spread.
 const MOST_GRANTS: usize = 1 << 20;
 
-/// The granted tokens of all accounts. What it costs to add, find or revoke one does not grow with their number.
+/// The granted tokens of all accounts. The cost of adding, finding or revoking one does not grow with their number.
 #[derive(Debug)]
 pub(super) struct Grants {
     tables: Lock<Tables>,
@@ -21,7 +22,7 @@ pub(super) struct Grants {
 #[derive(Debug, Default)]
 struct Tables {
     by_account: HashMap<String, Granted>,
-    /// Of all accounts.
+    /// The number over all accounts.
     tokens: usize,
 }
 
@@ -33,7 +34,7 @@ struct Granted {
     by_subject: HashMap<String, Vec<TokenOf>>,
 }
 
-/// A token with the session that it had.
+/// A token with its session.
 type TokenOf = (Arc<str>, Weak<Session>);
 
 impl Default for Grants {
@@ -50,7 +51,7 @@ impl Grants {
         }
     }
 
-    /// Remembers a token. One that is granted again as it was keeps its session.
+    /// Remembers a token. A token that is granted again unchanged keeps its session.
     pub fn add(&self, token: &str, session: Session, wall_ms: u64) {
         let mut tables = self.tables.lock();
         if tables.tokens >= self.most {
@@ -82,7 +83,7 @@ impl Grants {
         (session.expires_ms > wall_ms).then(|| Arc::clone(session))
     }
 
-    /// Forgets a subject's tokens and ends its sessions; returns the connections that have them.
+    /// Forgets a subject's tokens and ends its sessions; returns the connections that use them.
     pub fn revoke(&self, account: &str, subject: &str) -> Vec<ConnId> {
         let mut tables = self.tables.lock();
         let Some(granted) = tables.by_account.get_mut(account) else {
@@ -92,7 +93,7 @@ impl Grants {
         let (mut connections, mut forgotten) = (Vec::new(), 0);
         for (token, weak) in sessions {
             let known = granted.by_token.get(&token);
-            // The token may have been granted to somebody else since.
+            // The token may have been granted to another subject since.
             if known.is_some_and(|known| Arc::as_ptr(known) == weak.as_ptr()) {
                 granted.by_token.remove(&token);
                 forgotten += 1;
@@ -105,7 +106,7 @@ impl Grants {
         connections
     }
 
-    /// Forgets what has expired.
+    /// Removes expired tokens.
     pub fn sweep(&self, wall_ms: u64) {
         self.tables.lock().sweep(wall_ms);
     }
@@ -131,7 +132,7 @@ impl Tables {
         }
     }
 
-    /// Counts the tokens that are left, and forgets the sessions that nobody has.
+    /// Counts the remaining tokens, and removes the sessions without connections.
     fn tidy(&mut self) {
         self.tokens = 0;
         for granted in self.by_account.values_mut() {
@@ -197,7 +198,7 @@ mod tests {
         let grants = Grants::new(8);
         let held = || (0..100).filter(|n| grants.find("demo", &n.to_string(), 50).is_some());
         for number in 0..8 {
-            // Five of eight last.
+            // Five of eight remain.
             let expires_ms = if number < 5 { 100 } else { 10 };
             grants.add(&number.to_string(), session(expires_ms), 0);
         }
@@ -250,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of all grants and one of all connections, read from end to end.
+        /// Compares with a list of all grants and one of all connections, searched linearly.
         #[test]
         fn grants_are_what_a_plain_list_says(steps in prop::collection::vec(step(), 1..60)) {
             let (grants, mut now_ms, mut next) = (Grants::default(), 0, 0);

@@ -74,7 +74,7 @@ impl Handler for Gateway {
     }
 }
 
-/// The connection that waits for the answer to this question, to be let in as an event stream.
+/// The connection that waits for this decision, to be admitted as an event stream.
 fn find_stream(core: &mut Core, id: ConnId, ticket: u64) -> Option<SlotIndex> {
     let slot = core.find_waiting(id)?;
     let asked = core.client(slot).stream_ticket.map(NonZeroU64::get);

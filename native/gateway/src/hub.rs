@@ -1,4 +1,4 @@
-//! The interface of the gateway for the rest of the process.
+//! The gateway's interface to the rest of the process.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,17 +13,18 @@ use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
 use super::votes::{Fate, Mismatch, Settled, Votes};
 
-/// How long the application may take to say what readers of a log that became private may do.
+/// How long the application may take to decide what readers of a log that became private may do.
 pub(super) const DECIDE_MS: u64 = 10_000;
 
-/// How often logs and polls are looked at.
+/// The interval of the upkeep of logs and polls.
 const UPKEEP_MS: u64 = 1_000;
 
-/// How often expired tokens are forgotten: it looks at all of them. None is used meanwhile.
+/// The interval at which expired tokens are removed, which looks at all of them. An expired token is refused before,
+/// too.
 const SWEEP_MS: u64 = 30_000;
 
-/// The state that all loops of a gateway and its callers share. Every method is short and may be called from any
-/// thread; what it asks of a connection happens on that connection's loop, in the order asked.
+/// The state that all loops of a gateway and the callers of the hub share. Every method is short and may be called from
+/// any thread. Its effect on a connection happens on that connection's loop, in the order of the calls.
 #[derive(Debug)]
 pub struct Hub {
     shared: Arc<Shared>,
@@ -31,12 +32,12 @@ pub struct Hub {
     pub(super) accounts: Lock<Arc<Accounts>>,
     /// The open connections of each account.
     pub open: Arc<OpenConnections>,
-    /// The open logs by topic.
+    /// The open logs, by topic.
     pub logs: Lock<HashMap<String, Arc<SharedLog>>>,
     pub(super) grants: Grants,
-    /// Program topic → channel topics that show its notifications too.
+    /// For each program's topic, the topics of channels that also carry its notifications.
     links: Lock<HashMap<String, Vec<String>>>,
-    /// What votes need to be taken here; without it the application takes all.
+    /// The state for counting votes natively; without it the application takes all votes.
     pub votes: OnceLock<Votes>,
     numbers: AtomicU64,
     next_upkeep_ms: AtomicU64,
@@ -67,12 +68,12 @@ impl Hub {
         &self.shared
     }
 
-    /// A number that no log, ticket or batch has had.
+    /// A number that no log, ticket or batch has had before.
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Replaces all accounts; connections that are open stay.
+    /// Replaces all accounts; existing connections stay open.
     pub fn set_accounts(
         &self,
         public_host: &str,
@@ -104,12 +105,12 @@ impl Hub {
         self.logs.lock().get(topic).cloned()
     }
 
-    /// Remembers what a token stands for.
+    /// Remembers the principal of a token.
     pub fn grant(&self, token: &str, session: Session) {
         self.grants.add(token, session, self.shared.wall_ms());
     }
 
-    /// Goes on with a handshake whose token has been granted.
+    /// Resumes a handshake whose token has been granted.
     pub fn resume(&self, id: ConnId) {
         self.shared.resume(id);
     }
@@ -119,8 +120,8 @@ impl Hub {
         self.shared.refuse(id, refusal);
     }
 
-    /// Gives an open connection the session of a granted token; false when the connection is gone or the token
-    /// is not granted.
+    /// Gives an open connection the session of a granted token; false when the connection is gone or the token is not
+    /// granted.
     pub fn sign_in(&self, id: ConnId, account: &str, token: &str) -> bool {
         let Some(session) = self.grants.find(account, token, self.shared.wall_ms()) else {
             return false;
@@ -132,7 +133,7 @@ impl Hub {
         true
     }
 
-    /// Forgets a subject's tokens and makes its connections anonymous; returns how many there were.
+    /// Forgets a subject's tokens and makes its connections anonymous; returns the number of connections.
     pub fn revoke(&self, account: &str, subject: &str) -> usize {
         let connections = self.grants.revoke(account, subject);
         let count = connections.len();
@@ -150,7 +151,7 @@ impl Hub {
         count
     }
 
-    /// Answers a call.
+    /// Replies to a call.
     pub fn reply(&self, id: ConnId, ticket: u64, answer: Answer, json: Vec<u8>) {
         self.shared
             .tell(id, Command::Reply(id, ticket, answer, json));
@@ -161,7 +162,7 @@ impl Hub {
         self.shared.tell(id, Command::Retry(id, ticket));
     }
 
-    /// Answers the calls whose records the application has taken from `lane`.
+    /// Replies to the calls whose records the application has taken from `lane`.
     ///
     /// # Errors
     /// [`Mismatch`]; nothing is answered then.
@@ -187,7 +188,7 @@ impl Hub {
         self.shared.tell(id, Command::Notify(id, message));
     }
 
-    /// From now on notifications of `topic` go to `channel_topic` too.
+    /// From now on, notifications of `topic` are also appended to `channel_topic`.
     pub fn link(&self, topic: &str, channel_topic: &str) {
         let mut links = self.links.lock();
         let channels = links.entry(topic.to_owned()).or_default();
@@ -211,7 +212,8 @@ impl Hub {
         self.links.lock().get(topic).cloned().unwrap_or_default()
     }
 
-    /// Does the upkeep of all loops once a second, on the loop that comes first: none of them has to live for it.
+    /// Does the upkeep for all loops once a second, on whichever loop comes first, so it does not depend on any one of
+    /// them.
     pub(super) fn upkeep_when_due(&self, now_ms: u64) {
         let due_ms = self.next_upkeep_ms.load(Ordering::Relaxed);
         let next_ms = now_ms + UPKEEP_MS;
@@ -225,7 +227,7 @@ impl Hub {
         }
     }
 
-    /// Drops what is too old, and asks about logs that nobody follows.
+    /// Drops entries that are too old, and makes an upcall about each log without followers.
     fn upkeep(&self) {
         let (now_ms, linger_ms) = (self.shared.now_ms(), self.shared.config.linger_ms);
         if now_ms >= self.next_sweep_ms.load(Ordering::Relaxed) {
@@ -261,7 +263,7 @@ mod tests {
     use super::super::sessions::Attached;
     use super::*;
 
-    /// Of each loop, the connections whose session ends.
+    /// For each loop, the connections whose session ends.
     fn ended(hub: &Hub) -> Vec<Vec<ConnId>> {
         let take = |mailbox: &Mailbox<Command>| {
             let mut commands = Vec::new();

@@ -35,10 +35,10 @@
 //! | `client`, `calls`, `sessions`, `grants`, `accounts` | data of connections, of their calls, and of tokens |
 //! | `commands`, `upcalls`, `outcome`, `params` | messages between the two sides, and to clients |
 //!
-//! Three rules hold everywhere. A native reply is exactly what the application would reply: unusual calls go to the
-//! application, so that all errors come from there. The right to follow a log is checked under the lock that guards
+//! Three rules hold everywhere. A native reply is exactly what the application would reply: unusual calls are passed to
+//! the application, so that all errors come from there. The right to follow a log is checked under the lock that guards
 //! changes of that right (`rights`, `sessions`). Memory that clients can occupy is counted and bounded where it is
-//! held.
+//! allocated.
 
 mod accounts;
 mod admission;

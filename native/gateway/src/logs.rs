@@ -9,7 +9,7 @@ use broker_server::SharedLog;
 use super::commands::{Command, Undecided};
 use super::hub::Hub;
 
-/// An entry that owns its parts.
+/// An entry that owns its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedEntry {
     pub kind: Kind,
@@ -32,12 +32,12 @@ impl OwnedEntry {
 }
 
 impl Hub {
-    /// Makes a log whose next push is `seq + 1` of `epoch`; one that is open is left as it is.
+    /// Opens a log whose next push is `seq + 1` of `epoch`; a log that is open already stays as it is.
     pub fn open_log(&self, topic: &str, epoch: &str, seq: u64, public: bool) {
         self.open_log_after(topic, epoch, seq, "", public);
     }
 
-    /// The same, where the message at `seq` has this id; empty where it is not known.
+    /// The same, where the message at `seq` has this id; empty where it is unknown.
     pub fn open_log_after(&self, topic: &str, epoch: &str, seq: u64, id: &str, public: bool) {
         let shared = self.shared();
         let mut logs = self.logs.lock();
@@ -52,11 +52,11 @@ impl Hub {
         );
     }
 
-    /// Adds entries and wakes the loops. A topic without an open log is ignored: nobody follows it.
+    /// Adds entries and wakes the loops. A topic without an open log is ignored: it has no followers.
     ///
     /// # Errors
-    /// The first entry that does not follow; those before it have been added. Or the first channel that shows the
-    /// topic too and has not taken all of them.
+    /// The first entry that does not follow its predecessor; those before it have been added. Or the first channel of
+    /// the topic that has not taken all entries.
     pub fn append(&self, topic: &str, entries: &[OwnedEntry]) -> Result<(), LogError> {
         let Some(shared_log) = self.find_log(topic) else {
             return Ok(());
@@ -79,21 +79,21 @@ impl Hub {
             }
             log.is_ended()
         };
-        // After the log's lock: whoever holds both takes that of all logs first.
+        // After the log's lock is released: a thread that holds both takes the lock of all logs first.
         if is_ended {
             self.forget(&shared_log);
         }
         if !added.is_empty() {
             shared_log.announce(&self.shared().mailboxes, grown_us);
             for channel in channels {
-                // A channel that cannot take them keeps them from no other.
+                // A channel that cannot take the entries does not keep the others from it.
                 outcome = outcome.and(self.derive(&channel, &added));
             }
         }
         outcome
     }
 
-    /// Appends the notifications of a program to a channel that shows them too.
+    /// Also appends the notifications of a program to the channels that carry them.
     fn derive(&self, channel_topic: &str, entries: &[&OwnedEntry]) -> Result<(), LogError> {
         let Some(shared_log) = self.find_log(channel_topic) else {
             return Ok(());
@@ -161,7 +161,7 @@ impl Hub {
             return false;
         };
         {
-            // A loop subscribes under this lock, so nobody can come between the look and the mark.
+            // A loop subscribes under this lock, so no subscription can begin between the check and the mark.
             let _log = shared_log.log.lock();
             if shared_log.subscribers.load(Ordering::Acquire) > 0 {
                 return false;
@@ -172,7 +172,7 @@ impl Hub {
         true
     }
 
-    /// Removes an ended log from the open ones; those who follow keep it until they have it all.
+    /// Removes an ended log from the open ones; its followers keep it until they have read all of it.
     fn forget(&self, shared_log: &Arc<SharedLog>) {
         let mut logs = self.logs.lock();
         if logs
@@ -183,7 +183,7 @@ impl Hub {
         }
     }
 
-    /// Changes who may follow.
+    /// Changes the readers allowed.
     pub fn set_public(&self, topic: &str, public: bool) {
         let Some(shared_log) = self.find_log(topic) else {
             return;
@@ -213,7 +213,7 @@ impl Hub {
         }
     }
 
-    /// Lets the loops look at the rights of a log's subscribers.
+    /// Makes the loops check the rights of a log's subscribers.
     pub(super) fn announce_access(&self, shared_log: &SharedLog, undecided: Undecided) {
         for (index, mailbox) in self.shared().mailboxes.iter().enumerate() {
             if shared_log.is_followed_by(index) {
@@ -224,8 +224,8 @@ impl Hub {
     }
 }
 
-/// The name after `account/program/` or `account/channel/` in a topic, and whether it is a program's. A log that shows a
-/// channel to one class of readers has the channel's name: what is behind its `?` is ours alone.
+/// The name after `account/program/` or `account/channel/` in a topic, and whether it is a program's. The log of a view
+/// of a channel has the channel's name: the part after `?` is internal.
 pub(super) fn label(topic: &str) -> (&str, bool) {
     let mut parts = topic.splitn(3, '/').skip(1);
     let is_program = parts.next() == Some("program");
@@ -253,7 +253,7 @@ mod tests {
             hub.link("a/program/p", channel);
         }
         let find = |channel| hub.find_log(channel).expect("open");
-        // As it is between its end and its being forgotten.
+        // As it is between its end and its removal.
         let gone = entry(Kind::Gone, 0, 0, "over");
         let ended = find("a/channel/two").log.lock().append(&gone.borrow(), 0);
         assert!(ended.is_ok());
@@ -339,7 +339,7 @@ mod tests {
                         (number, entry(Kind::Reset, heads[number].0, 5, "historyReplaced"))
                     }
                 };
-                // Twice, as after a poll that was answered twice: once is told.
+                // Twice, as after a poll that was answered twice: the second one has no effect.
                 for _ in 0..2 {
                     hub.append(&program(number), std::slice::from_ref(&told)).expect("in order");
                 }

@@ -3,18 +3,18 @@
 use broker_core::protocol::jsonrpc;
 use broker_server::Refusal;
 
-/// What became of a call.
+/// The outcome of a call.
 pub(super) enum Outcome {
     Result(Vec<u8>),
     Error(Vec<u8>),
     /// The application decides.
     Ask,
-    /// It comes when the call has been counted.
+    /// The reply follows when the call has been counted.
     Later,
 }
 
 impl Outcome {
-    /// The error that the HTTP door would answer.
+    /// The error that the HTTP door would return.
     pub fn error(status: u16, name: &str, description: &str) -> Self {
         Self::Error(error(status, name, description))
     }
@@ -34,13 +34,13 @@ impl Outcome {
     }
 }
 
-/// A JSON-RPC error object with the body that the HTTP door would answer.
+/// A JSON-RPC error object with the body that the HTTP door would return.
 pub(super) fn error(status: u16, name: &str, description: &str) -> Vec<u8> {
     let body = Refusal::json(status, name, description).body;
     jsonrpc::build_error(i32::from(status), name, Some(&body))
 }
 
-/// The HTTP answer for one who needs a token, or another one.
+/// The HTTP response for a client that needs a token, or another one.
 pub(super) fn unauthorized(description: &str) -> Refusal {
     Refusal::json(401, "invalid_token", description).with_header("WWW-Authenticate", "Bearer")
 }

@@ -1,9 +1,9 @@
-//! The params of native operations, parsed as strictly as by the REST door.
+//! The params of native operations, parsed as strictly as at the REST door.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// What `subscribe` and `unsubscribe` are about.
+/// The target of `subscribe` and `unsubscribe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Program(String),
@@ -31,17 +31,17 @@ impl Target {
     }
 }
 
-/// Where a subscription begins.
+/// The position where a subscription begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     Now,
     Since {
         epoch: String,
         seq: u64,
-        /// Of the message seen at `seq`.
+        /// The id of the message seen at `seq`.
         id: Option<String>,
     },
-    /// Before the last so many pushes.
+    /// Before the last pushes, this many of them.
     History(u64),
 }
 
@@ -70,7 +70,7 @@ struct Unsubscribe {
     #[serde(rename = "programId")]
     program_id: Option<String>,
     channel: Option<String>,
-    /// Nobody needs a right to end what is its own.
+    /// Ending one's own subscription needs no right.
     #[serde(rename = "access_token")]
     _token: Option<IgnoredAny>,
 }
@@ -85,10 +85,10 @@ struct Servertime {
 /// Integers beyond this are not exact in every JSON reader (RFC 7493, section 2.2).
 pub(super) const EXACT: u64 = 1 << 53;
 
-/// The longest id of a message that a cursor may name; the application says so.
+/// The longest message id in a cursor; the application enforces it.
 const ID_BYTES: usize = 64;
 
-/// The params of `subscribe`, and whether a token is among them; None when they are odd in any way.
+/// The params of `subscribe`, and whether they contain a token; None when they are unusual in any way.
 pub(super) fn parse_subscribe(params: Option<&str>) -> Option<(Target, Start, bool)> {
     let params: Subscribe = parse(params?)?;
     let target = parse_target(params.program_id, params.channel)?;
@@ -111,13 +111,13 @@ fn is_sound(id: Option<&str>) -> bool {
     id.is_none_or(|id| (1..=ID_BYTES).contains(&id.len()))
 }
 
-/// The params of `unsubscribe`; None when they are odd.
+/// The params of `unsubscribe`; None when they are unusual.
 pub(super) fn parse_unsubscribe(params: Option<&str>) -> Option<Target> {
     let params: Unsubscribe = parse(params?)?;
     parse_target(params.program_id, params.channel)
 }
 
-/// The `requestTime` of `servertime`; None when the params are odd.
+/// The `requestTime` of `servertime`; None when the params are unusual.
 #[expect(clippy::option_option, reason = "odd, absent, or there")]
 pub(super) fn parse_servertime(params: Option<&str>) -> Option<Option<i64>> {
     let Some(params) = params else {
@@ -128,7 +128,7 @@ pub(super) fn parse_servertime(params: Option<&str>) -> Option<Option<i64>> {
         .then_some(time)
 }
 
-/// An object with these members; serde would take an array too.
+/// An object with these members; serde would also accept an array.
 fn parse<'a, T: Deserialize<'a>>(params: &'a str) -> Option<T> {
     params
         .starts_with('{')

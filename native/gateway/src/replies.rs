@@ -7,7 +7,7 @@ use super::gateway::{Core, Gateway};
 use super::outcome::Outcome;
 use super::upcalls::Upcall;
 
-/// Unanswered calls of one connection; then nothing is read from it until half of them are answered.
+/// Pending calls of one connection at which reading from it stops, until half of them are answered.
 const MOST_CALLS: usize = 256;
 
 const TOO_LONG: &str = "the call was carried out, but its reply does not fit into the reply of its batch; make the call alone";
@@ -17,7 +17,7 @@ impl Gateway {
         core.client(slot).calls.get_or_insert_default()
     }
 
-    /// Leaves a call of this connection to the application; its ticket, or None when too much waits there.
+    /// Passes a call of this connection to the application; returns its ticket, or None when the queue is full.
     pub(super) fn ask_application(
         &self,
         core: &mut Core,
@@ -52,7 +52,7 @@ impl Gateway {
         }
     }
 
-    /// Takes out a call that waits.
+    /// Removes a pending call.
     pub(super) fn take_pending(
         core: &mut Core,
         id: ConnId,
@@ -63,7 +63,7 @@ impl Gateway {
         Some((slot, pending))
     }
 
-    /// Delivers the answer to a call that has waited.
+    /// Delivers the reply to a pending call.
     pub(super) fn finish(core: &mut Core, slot: SlotIndex, pending: &Pending, outcome: &Outcome) {
         let mut answer = outcome.render(pending.id.as_deref());
         let message = match pending.batch {

@@ -66,7 +66,7 @@ impl Gateway {
         Some(out)
     }
 
-    /// None when the connection has just been closed for flooding; else the error when it is over its rate.
+    /// None when the connection was closed just now for flooding; else the error if it is over its rate.
     #[expect(clippy::option_option, reason = "closed, over the rate, or neither")]
     fn rate(core: &mut Core, slot: SlotIndex) -> Option<Option<Vec<u8>>> {
         match core.take_rate(slot, 1.0) {
@@ -82,9 +82,9 @@ impl Gateway {
         }
     }
 
-    /// Runs one call. Returns its answer, unless there is none or it comes later.
+    /// Runs one call. Returns its reply, unless there is none or it follows later.
     ///
-    /// `batch` is the batch's number and the bytes of answers it has gathered.
+    /// `batch` is the number of the batch and the bytes of replies that it has gathered.
     fn answer_call(
         &mut self,
         core: &mut Core,
@@ -144,7 +144,7 @@ impl Gateway {
         })
     }
 
-    /// Hands a call to the application; returns an error when it has too many already.
+    /// Passes a call to the application; returns an error when too many are pending.
     fn ask(
         &mut self,
         core: &mut Core,
@@ -152,7 +152,7 @@ impl Gateway {
         call: &Call<'_>,
         batch: Option<u64>,
     ) -> Option<Vec<u8>> {
-        // Looked at for its effect: an expired session must not go along.
+        // Called for its effect: an expired session must not be passed along.
         Self::reader(core, slot);
         let params = call.params.unwrap_or_default().as_bytes().to_vec();
         let asked = self.ask_application(core, slot, &call.method, params, call.id.is_none());
@@ -172,7 +172,7 @@ impl Gateway {
         None
     }
 
-    /// Runs a `subscribe` again, for which the application has prepared what it could.
+    /// Runs a `subscribe` again, after the application has prepared what it could.
     pub(super) fn retry(&mut self, core: &mut Core, id: ConnId, ticket: u64) {
         let Some((slot, pending)) = Self::take_pending(core, id, ticket) else {
             return;
@@ -183,7 +183,7 @@ impl Gateway {
             .filter(|params| !params.is_empty());
         let outcome = self.subscribe(core, slot, params, 0, true);
         if pending.is_cancelled {
-            // The client has changed its mind meanwhile: it gets its answer and no pushes.
+            // The client has unsubscribed in the meantime: it gets its reply and no pushes.
             Self::undo(core, slot, params);
         }
         Self::finish(core, slot, &pending, &outcome);

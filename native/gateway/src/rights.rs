@@ -11,12 +11,12 @@ use super::logs::label;
 use super::sessions::{Attached, Session};
 use super::upcalls::Upcall;
 
-/// A client is told so long before its token expires.
+/// How long before its expiry a client is notified about its token.
 const WARNING_MS: u64 = 60_000;
 
 impl Gateway {
-    /// The reader class of a connection now; a token that has expired or been revoked this instant counts no
-    /// more. A loop receives a revocation as a command, which it may process after messages that arrived later.
+    /// The reader class of a connection at this moment; a token that has expired or was revoked a moment ago no longer
+    /// counts. A loop receives a revocation as a command, which it may process after messages that arrived later.
     pub(super) fn reader(core: &mut Core, slot: SlotIndex) -> Option<u64> {
         let wall_ms = core.shared.wall_ms();
         let session = core.client(slot).session.as_ref()?;
@@ -31,7 +31,8 @@ impl Gateway {
         Some(session.reader)
     }
 
-    /// Gives a connection a session; false, and it keeps what it has, when that has been revoked.
+    /// Gives a connection a session. Returns false, and leaves the connection unchanged, when the session has been
+    /// revoked.
     pub(super) fn attach(core: &mut Core, slot: SlotIndex, session: Arc<Session>) -> bool {
         let remaining_ms = session.expires_ms.saturating_sub(core.shared.wall_ms());
         let alarm_ms = core
@@ -40,7 +41,7 @@ impl Gateway {
         let conn = core.id(slot);
         let client = core.client(slot);
         if client.session.as_ref().is_some_and(|has| has.is(&session)) {
-            // It is entered once: a second one would take the entry along when it goes.
+            // The connection is entered once: a second entry would be removed together with the first.
             return !session.is_revoked();
         }
         let Some(attached) = Attached::new(session, conn) else {
@@ -72,7 +73,7 @@ impl Gateway {
         }
     }
 
-    /// Asks the application whether classes of readers may go on following; [`Hub::upkeep`] ends the wait for all
+    /// Asks the application whether classes of readers may continue to follow; [`Hub::upkeep`] ends the wait for all
     /// loops at once.
     ///
     /// [`Hub::upkeep`]: super::hub::Hub::upkeep
@@ -87,7 +88,7 @@ impl Gateway {
         });
     }
 
-    /// Makes a connection anonymous and ends what an anonymous one may not follow.
+    /// Makes a connection anonymous and ends the subscriptions that are not allowed to anonymous clients.
     fn sign_out(core: &mut Core, slot: SlotIndex, reason: &str) {
         core.client(slot).session = None;
         core.set_alarm(slot, None);
@@ -98,7 +99,7 @@ impl Gateway {
         }
     }
 
-    /// Makes these connections anonymous, unless they have got another session meanwhile.
+    /// Makes these connections anonymous, unless they have received another session in the meantime.
     pub(super) fn end_revoked(core: &mut Core, connections: Vec<ConnId>) {
         for conn in connections {
             let Some(slot) = core.find(conn) else {
@@ -111,7 +112,7 @@ impl Gateway {
         }
     }
 
-    /// Looks at the rights of everybody who follows a log on this loop.
+    /// Checks the rights of all followers of a log on this loop.
     pub(super) fn check_access(&self, core: &mut Core, number: u64, undecided: Undecided) {
         let Some(log) = core.followed_log(number) else {
             return;
@@ -136,7 +137,7 @@ impl Gateway {
         }
     }
 
-    /// Warns of a token that is about to expire, and ends the session of one that has.
+    /// Notifies the client of a token that is about to expire, and ends the session of one that has expired.
     pub(super) fn look_at_expiry(core: &mut Core, slot: SlotIndex) {
         let (wall_ms, now_ms) = (core.shared.wall_ms(), core.now_ms);
         let client = core.client(slot);
@@ -160,7 +161,7 @@ impl Gateway {
     }
 }
 
-/// Ends a subscription that its log does not allow any more, and says so.
+/// Ends a subscription that its log no longer allows, and notifies the client.
 fn expel(core: &mut Core, slot: SlotIndex, log: &SharedLog, reason: &str) {
     if !core.unsubscribe(slot, log) {
         return;

@@ -1,25 +1,25 @@
 //! The principal of a granted token, and the connections that use it.
 //!
-//! A session and its connections agree under the session's lock: a connection is entered there before it has the
-//! session, and whoever revokes marks the session and takes the list in one step. So each connection is either in the
-//! list, or finds the session revoked; none is missed, and nobody looks at connections that have other sessions.
+//! A session and its connections agree under the session's lock: a connection is entered there before it gets the
+//! session, and a revocation marks the session and takes the list in one step. So each connection is either in the list
+//! or finds the session revoked; none is missed, and connections with other sessions are not searched.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use broker_server::{ConnId, Lock};
 
-/// What a granted token stands for.
+/// The principal of a granted token.
 #[derive(Debug)]
 pub struct Session {
     pub account: String,
     pub principal: u64,
-    /// The class of callers with equal reading rights.
+    /// The class of callers with the same rights to read.
     pub reader: u64,
     pub subject: String,
-    /// Milliseconds since 1970; from then on the token means nothing.
+    /// Milliseconds since 1970; from then on the token is invalid.
     pub expires_ms: u64,
-    /// The connections that have it; None once it is revoked.
+    /// The connections that use it; None once it is revoked.
     connections: Lock<Option<HashSet<ConnId>>>,
 }
 
@@ -41,19 +41,19 @@ impl Session {
         self.connections.lock().is_none()
     }
 
-    /// Ends it for good; returns the connections that have it. Nothing the second time.
+    /// Ends it for good; returns the connections that use it, and none on a second call.
     pub(super) fn revoke(&self) -> HashSet<ConnId> {
         self.connections.lock().take().unwrap_or_default()
     }
 
-    /// Whether it says the same as another one, which nobody has to have instead.
+    /// Whether it equals another session, so that connections need not change to that one.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let say = |session: &Self| (session.principal, session.reader, session.expires_ms);
         say(self) == say(other) && self.account == other.account && self.subject == other.subject
     }
 }
 
-/// A session in use by one connection, which the session knows.
+/// A session in use by one connection, which is entered in the session.
 #[derive(Debug)]
 pub struct Attached {
     session: Arc<Session>,
@@ -61,14 +61,14 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Gives a connection, which has no other [`Attached`] now, a session; None when that has been revoked.
+    /// Gives a session to a connection, which has no other [`Attached`]; None when the session has been revoked.
     #[must_use]
     pub fn new(session: Arc<Session>, conn: ConnId) -> Option<Self> {
         session.connections.lock().as_mut()?.insert(conn);
         Some(Self { session, conn })
     }
 
-    /// Whether it is of this very session.
+    /// Whether it belongs to this very session.
     pub(super) fn is(&self, session: &Arc<Session>) -> bool {
         Arc::ptr_eq(&self.session, session)
     }
@@ -113,7 +113,8 @@ mod tests {
         assert!(session.revoke().is_empty());
     }
 
-    /// Threads attach and let go while another one revokes: who has the session afterwards is in the list.
+    /// Threads attach and detach while another one revokes; the connections that use the session afterwards are in the
+    /// list.
     #[test]
     fn nobody_is_missed_who_attaches_while_the_session_is_revoked() {
         const THREADS: u64 = 3;
@@ -127,7 +128,7 @@ mod tests {
                         let conn = ConnId(number * THREADS + thread);
                         Attached::new(Arc::clone(&session), conn)
                     };
-                    // Every second one has gone again at once.
+                    // Every second one has detached already.
                     let attached = (0..100).map_while(attach);
                     attached.step_by(2).collect::<Vec<_>>()
                 })

@@ -1,14 +1,14 @@
 //! A program as a stream of Server-Sent Events: the request, and the right to it.
 //!
-//! Guide. `GET /api/v1/programs/{programId}/events/stream` is `subscribe` for clients that no WebSocket reaches. It is the
-//! same decision in the same order: path and method, account, origin, token ([`super::admission`]), then where to begin,
-//! the rights, and the log ([`super::subscribe`]). What native code cannot decide becomes the same upcall, a call of
-//! `subscribe`; until it is answered the request waits as one whose token is checked, and the handshake's time goes on. So
-//! every refusal is an HTTP answer, and a stream that has begun has its subscription.
+//! Guide. `GET /api/v1/programs/{programId}/events/stream` is `subscribe` for clients that WebSocket cannot reach. The
+//! same decisions are made in the same order: path and method, account, origin, token ([`super::admission`]), then the
+//! position, the rights, and the log ([`super::subscribe`]). What native code cannot decide becomes the same upcall, a
+//! call of `subscribe`. Until it is answered, the request waits like one whose token is checked, and the handshake's
+//! time continues to run. So every refusal is an HTTP response, and a stream that has begun has its subscription.
 //!
-//! From then on the connection is like any other one: see [`Wire`] for how it is spoken to. Its
-//! first event, `subscribed`, says where it begins; what was missed follows from the log as ordinary events, so there is
-//! no limit on how much of it an answer may have. Rights that end end the subscription, and with it the stream.
+//! From then on the connection is like any other; [`Wire`] has the differences in protocol. Its first event,
+//! `subscribed`, has the position where it begins; missed messages follow from the log as ordinary events, so their
+//! number is not limited by the size of a reply. When the right ends, so does the subscription, and with it the stream.
 
 use std::fmt::Write;
 use std::num::NonZeroU64;
@@ -28,15 +28,15 @@ use super::subscribe::{Unready, put_position};
 
 const PATH: (&str, &str) = ("/api/v1/programs/", "/events/stream");
 const METHODS: &str = "GET, OPTIONS";
-/// What a page may send, besides what every page may (Fetch, section 4.8).
+/// The headers that a page may send, besides those that every page may (Fetch, section 4.8).
 const REQUEST_HEADERS: &str = "Authorization, Cache-Control, Last-Event-ID, X-Request-Id";
 
-/// The program whose stream a request is for.
+/// The program whose stream is requested.
 pub(super) fn find_program(request: &Request) -> Option<String> {
     request.path_segment(PATH.0, PATH.1)
 }
 
-/// The answer to a request that is for no stream, whoever it is from.
+/// The response to a request that is not for a stream, whoever sent it.
 pub(super) fn answer_at_once(request: &Request) -> Option<Refusal> {
     match request.method.as_str() {
         "GET" if request.has_body => Some(fault("body", "must be empty")),
@@ -64,7 +64,7 @@ fn preflight() -> Refusal {
 }
 
 impl Gateway {
-    /// Lets a page of the request's origin, which is allowed, read whatever is answered.
+    /// Lets a page of the request's origin, which is allowed, read every response.
     pub(super) fn make_readable(
         core: &mut Core,
         slot: SlotIndex,
@@ -74,7 +74,7 @@ impl Gateway {
         core.set_readable_by(slot, account.readers(request.origin.as_deref()));
     }
 
-    /// Lets one who has been identified follow a program, or asks the application to decide.
+    /// Lets an identified client follow a program, or asks the application to decide.
     pub(super) fn begin_stream(
         &self,
         core: &mut Core,
@@ -140,7 +140,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Leaves it to the application, as a call of `subscribe`.
+    /// Passes the request to the application, as a call of `subscribe`.
     fn ask_for_stream(
         &self,
         core: &mut Core,
@@ -162,14 +162,14 @@ impl Gateway {
         Admission::Refuse(refusal.with_header("Retry-After", "2"))
     }
 
-    /// Ends the request for a stream with the JSON-RPC error that the application has for it.
+    /// Ends the request for a stream with the application's JSON-RPC error.
     pub(super) fn refuse_stream(core: &mut Core, slot: SlotIndex, error: &[u8]) {
         core.refuse(slot, &refusal_of(error));
     }
 }
 
-/// Where a stream begins: `Last-Event-ID` counts before the query, which an `EventSource` sends again unchanged when it
-/// comes back by itself.
+/// The position where a stream begins. `Last-Event-ID` takes precedence over the query, which an `EventSource` sends
+/// unchanged when it reconnects by itself.
 fn read_start(request: &Request) -> Result<Start, Refusal> {
     let pairs = request
         .query_pairs()
@@ -177,7 +177,7 @@ fn read_start(request: &Request) -> Result<Start, Refusal> {
     let (mut since, mut history) = (None, None);
     for (name, value) in &pairs {
         let place = match name.as_str() {
-            // Read where the token is looked for.
+            // Read by the code that looks for the token.
             "access_token" => continue,
             "since" => &mut since,
             "history" => &mut history,
@@ -223,7 +223,7 @@ fn read_history(text: &str) -> Result<Start, Refusal> {
         .ok_or_else(|| fault("history", "must be a number from 0 to 9007199254740992"))
 }
 
-/// The params of `subscribe` that say the same.
+/// The equivalent params of `subscribe`.
 fn build_params(target: &Target, start: &Start) -> Vec<u8> {
     let mut params = vec![b'{'];
     target.put_member(&mut params);
@@ -248,17 +248,17 @@ fn build_params(target: &Target, start: &Start) -> Vec<u8> {
     params
 }
 
-/// The longest name of a field in an error; the application says so.
+/// The longest name of a field in an error; the application enforces it.
 const FIELD_CHARACTERS: usize = 100;
 
-/// 400 for one field.
+/// The 400 response about one field.
 fn fault(field: &str, message: &str) -> Refusal {
     let mut name = Vec::new();
     let short: String = field.chars().take(FIELD_CHARACTERS).collect();
     escape(&short, &mut name);
     let name = String::from_utf8_lossy(&name);
     let mut refusal = Refusal::json(400, "invalid_request", &format!("{name}: {message}"));
-    // The body is an object: it goes on before its last brace.
+    // The body is an object: it continues before its last brace.
     let mut body = String::from_utf8_lossy(&refusal.body).into_owned();
     body.pop();
     let _ = write!(
@@ -269,7 +269,7 @@ fn fault(field: &str, message: &str) -> Refusal {
     refusal
 }
 
-/// The HTTP answer for a JSON-RPC error of the application, whose `data` is the body of one.
+/// The HTTP response for a JSON-RPC error of the application, whose `data` is the response's body.
 fn refusal_of(error: &[u8]) -> Refusal {
     #[derive(Deserialize)]
     struct Failure {

@@ -11,7 +11,7 @@ use super::gateway::{Core, Gateway};
 use super::outcome::Outcome;
 use super::params::{Start, Target, parse_subscribe, parse_unsubscribe};
 
-/// Where a subscription stands in its log, and what its answer says.
+/// The position of a subscription in its log, and the content of the reply.
 pub(super) struct Position {
     pub cursor: u64,
     pub recovered: bool,
@@ -37,7 +37,7 @@ impl Unready {
         }
     }
 
-    /// What cannot be done, after the application has prepared what it could, is refused.
+    /// Refuses what is still impossible after the application has prepared what it could.
     fn unless(is_definite: bool, refused: Self) -> Self {
         if is_definite { refused } else { Self::Ask }
     }
@@ -47,7 +47,7 @@ impl Unready {
         Self::unless(is_definite, refused)
     }
 
-    /// For one who may not follow.
+    /// For a client that may not follow.
     fn forbidden(reader: Option<u64>, is_definite: bool) -> Self {
         let refused = match reader {
             None => Self::refused(401, "invalid_token", "an access token is required"),
@@ -77,8 +77,8 @@ impl From<Unready> for Outcome {
 impl Gateway {
     /// Follows a log.
     ///
-    /// `gathered_bytes` of answers wait in the same batch. `is_definite` after the application has prepared what
-    /// it could: what still cannot be done is then an error, or not recovered.
+    /// `gathered_bytes` of replies wait in the same batch. `is_definite` is set after the application has prepared what
+    /// it could: what is still impossible is then an error, or not recovered.
     pub(super) fn subscribe(
         &mut self,
         core: &mut Core,
@@ -87,7 +87,7 @@ impl Gateway {
         gathered_bytes: usize,
         is_definite: bool,
     ) -> Outcome {
-        // What is asked for. Unusual params go to the application, whose errors are the only ones.
+        // The target and the position. Unusual params are passed to the application, where all errors come from.
         let Some((target, start, has_token)) = parse_subscribe(params) else {
             if !is_definite {
                 return Outcome::Ask;
@@ -105,7 +105,7 @@ impl Gateway {
             Ok(shared_log) => shared_log,
             Err(unready) => return unready.into(),
         };
-        // A connection that follows already gets its position.
+        // A connection that already follows gets its position.
         if let Some(cursor) = core.cursor(slot, &shared_log) {
             let position = Position {
                 cursor,
@@ -139,7 +139,7 @@ impl Gateway {
                 ),
                 Target::Channel(_) => Ok(log.tip()),
             };
-            // A cursor that was found under this lock is not lost.
+            // A cursor found under this lock is not lost.
             let next = next.unwrap_or(log.tip());
             (next, render(&target, log, position, next, &items))
         };
@@ -168,7 +168,7 @@ impl Gateway {
 
     /// Lets the connection follow a log from `start` on.
     ///
-    /// `answer` says what the client is told, and the cursor of one who has been told that; the log is locked meanwhile.
+    /// `answer` returns the reply and the cursor that corresponds to it; the log is locked during the call.
     pub(super) fn follow<Answer>(
         core: &mut Core,
         slot: SlotIndex,
@@ -178,9 +178,9 @@ impl Gateway {
         is_definite: bool,
         answer: impl FnOnce(&Log, &Position) -> (u64, Answer),
     ) -> Result<Answer, Unready> {
-        // Held before the log is read, so that no entry after the answer can be missed.
+        // Held before the log is read, so that no entry after the reply can be missed.
         let place = core.hold(shared_log);
-        // Asked again: a change before this loop was known to follow was not announced to it.
+        // Checked again: a change before this loop was a known follower was not announced to it.
         if shared_log.access.lock().allows(reader) != Some(true) {
             core.release(place);
             return Err(Unready::forbidden(reader, is_definite));
@@ -199,14 +199,14 @@ impl Gateway {
         };
         let (next, answer) = answer(&log, &position);
         let is_behind = next != log.tip();
-        // Counted under the lock, so that the log is not closed meanwhile.
+        // Counted under the lock, so that the log is not closed in the meantime.
         shared_log.subscribers.fetch_add(1, Ordering::AcqRel);
         drop(log);
         core.subscribe(slot, place, next, is_behind);
         Ok(answer)
     }
 
-    /// Ends a subscription; one that is not there is none to end.
+    /// Ends a subscription; does nothing if there is none.
     pub(super) fn unsubscribe(core: &mut Core, slot: SlotIndex, params: Option<&str>) -> Outcome {
         let Some(target) = parse_unsubscribe(params) else {
             return Outcome::Ask;
@@ -218,7 +218,7 @@ impl Gateway {
         Outcome::Result(result)
     }
 
-    /// Ends the subscription of a target and whatever `subscribe` of it is still being prepared.
+    /// Ends the subscription to a target, and every `subscribe` to it that is still being prepared.
     fn end(core: &mut Core, slot: SlotIndex, target: &Target) {
         let client = core.client(slot);
         if let Some(calls) = &mut client.calls {
@@ -234,8 +234,8 @@ impl Gateway {
         }
     }
 
-    /// The log of a target: of a channel the view that the reader class has of it, if there is one. A view is
-    /// no channel that could be asked for by its own name.
+    /// The log of a target: for a channel, the view of the connection's reader class, if there is one. A view cannot be
+    /// requested by its own name.
     fn find_log_for(
         &self,
         reader: Option<u64>,
@@ -251,7 +251,7 @@ impl Gateway {
         view.or_else(|| hub.find_log(&topic))
     }
 
-    /// Ends what a cancelled `subscribe` with these params began.
+    /// Cancels the `subscribe` with these params that the application is preparing.
     pub(super) fn undo(core: &mut Core, slot: SlotIndex, params: Option<&str>) {
         if let Some((target, ..)) = parse_subscribe(params) {
             Self::end(core, slot, &target);
@@ -265,7 +265,7 @@ fn view_of(topic: &str) -> Option<&str> {
     Some(channel)
 }
 
-/// None when the application may be able to bring what the log lacks.
+/// None when the application may be able to provide what the log lacks.
 fn find_position(log: &Log, start: &Start, is_definite: bool) -> Option<Position> {
     let tip = log.tip();
     match start {
@@ -274,7 +274,7 @@ fn find_position(log: &Log, start: &Start, is_definite: bool) -> Option<Position
             recovered: true,
         }),
         Start::Since { epoch, seq, id } => {
-            // What cannot be known, after the application has looked for it, is believed.
+            // What is still unknown after the application has looked for it is assumed to be right.
             let is_same = is_same_message(log, *seq, id.as_deref()).or(is_definite.then_some(true));
             match log.after(epoch, *seq).filter(|_| is_same == Some(true)) {
                 Some(cursor) => Some(Position {
@@ -297,7 +297,7 @@ fn find_position(log: &Log, start: &Start, is_definite: bool) -> Option<Position
     }
 }
 
-/// Whether the log has the message that a viewer has seen at `seq`; None when that is not known.
+/// Whether the log has the message that a viewer has seen at `seq`; None when that is unknown.
 fn is_same_message(log: &Log, seq: u64, seen: Option<&str>) -> Option<bool> {
     match seen {
         Some(seen) if seq > 0 => log.id_at(seq).map(|id| id == seen),
@@ -305,7 +305,7 @@ fn is_same_message(log: &Log, seq: u64, seen: Option<&str>) -> Option<bool> {
     }
 }
 
-/// The result of `subscribe` for one who stands at `next` after having `items`.
+/// The result of `subscribe` for a client at `next` that has received `items`.
 fn render(target: &Target, log: &Log, position: &Position, next: u64, items: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(128 + items.len());
     put_position(target, log, position, next, &mut out);
@@ -318,7 +318,7 @@ fn render(target: &Target, log: &Log, position: &Position, next: u64, items: &[u
     out
 }
 
-/// Appends an object, not closed, that says of what and where one is who stands at `next`.
+/// Appends an object, not closed, with the target and the position `next`.
 pub(super) fn put_position(
     target: &Target,
     log: &Log,

@@ -5,23 +5,23 @@ use std::os::fd::AsRawFd;
 
 use broker_server::{ConnId, Lock, Wake};
 
-/// Questions of clients that may wait at once; more are refused as overload. A million clients that
-/// reconnect with tokens fill it in seconds if the application stands still, and 64 K of them are about 50 MB.
+/// Upcalls for clients that may wait at once; more are refused as overload. A million clients that reconnect with
+/// tokens fill the queue in seconds if the application is blocked, and 64 K of them are about 50 MB.
 const MOST_WAITING: usize = 1 << 16;
-/// Bytes of params, methods and tokens that may wait at once: as many as the application itself keeps.
+/// Bytes of params, methods and tokens that may wait at once: as many as the application itself queues.
 const MOST_WAITING_BYTES: usize = 64 << 20;
 
-/// What native code cannot decide.
+/// A request that native code cannot decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upcall {
-    /// A handshake waits for its token.
+    /// A handshake waits for the check of its token.
     Authenticate {
         conn: ConnId,
         account: String,
         token: String,
         address: String,
     },
-    /// A request.
+    /// A call.
     Call {
         conn: ConnId,
         ticket: u64,
@@ -36,13 +36,13 @@ pub enum Upcall {
     },
     /// A log has had no subscriber for the linger time.
     Idle { topic: String },
-    /// The rights of these readers of a private log must be looked at again.
+    /// The rights of these readers of a private log must be decided again.
     Access { topic: String, readers: Vec<u64> },
     /// Records for this counter wait to be taken.
     Votes { lane: usize },
 }
 
-/// The queue; its descriptor is readable while something is in it.
+/// The queue; its descriptor is readable while the queue is not empty.
 #[derive(Debug)]
 pub struct Upcalls {
     queue: Lock<Queue>,
@@ -57,7 +57,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Returns whether nothing waited before.
+    /// Adds an upcall; returns whether the queue was empty before.
     fn push(&mut self, upcall: Upcall) -> bool {
         self.bytes += upcall.bytes();
         self.upcalls.push_back(upcall);
@@ -66,7 +66,7 @@ impl Queue {
 }
 
 impl Upcall {
-    /// What a client makes us keep: whatever it has chosen the length of.
+    /// The bytes that the client controls.
     fn bytes(&self) -> usize {
         match self {
             Self::Call { method, params, .. } => method.len() + params.len(),
@@ -92,7 +92,7 @@ impl Upcalls {
         self.wake.fd().as_raw_fd()
     }
 
-    /// Adds a question of a client; false when too many wait.
+    /// Adds an upcall for a client; false when too many wait.
     pub fn ask(&self, upcall: Upcall) -> bool {
         let mut queue = self.queue.lock();
         let bytes = queue.bytes + upcall.bytes();
@@ -105,22 +105,22 @@ impl Upcalls {
         true
     }
 
-    /// Adds a question of our own, of which there is at most one for each log and occasion.
+    /// Adds an upcall of our own, of which there is at most one for each log and occasion.
     pub fn tell(&self, upcall: Upcall) {
         let is_first = self.queue.lock().push(upcall);
         self.wake_for(is_first);
     }
 
-    /// Outside the lock: a loop that asks does not wait for another's system call.
+    /// Outside the lock, so that no loop waits for another loop's system call.
     fn wake_for(&self, is_first: bool) {
         if is_first {
             self.wake.wake();
         }
     }
 
-    /// At most `limit` questions, oldest first.
+    /// At most `limit` upcalls, oldest first.
     pub fn take(&self, limit: usize) -> Vec<Upcall> {
-        // Cleared first: what comes into an empty queue after this line wakes again.
+        // Cleared first: an upcall that is added to the empty queue after this line wakes the reader again.
         self.wake.clear();
         let mut queue = self.queue.lock();
         let count = limit.min(queue.upcalls.len());
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Whoever takes when the descriptor says so, and then only, gets all.
+    /// A reader that takes only when the descriptor is readable gets all upcalls.
     #[test]
     fn the_descriptor_tells_of_everything_whoever_asks_meanwhile() {
         const EACH: usize = 5_000;

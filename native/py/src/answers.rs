@@ -10,14 +10,15 @@ use pyo3::types::PyBytes;
 
 use broker_core::answers::{self, Applied, Hasher};
 
-/// Inputs above it are read without the interpreter: they take some 100 µs, and giving it up and back much less.
+/// Inputs above this size are read without the interpreter lock: they take some 100 µs, and releasing the lock and
+/// taking it again takes much less.
 const ATTACHED_BYTES: usize = 16 << 10;
 
-/// What one shard of a poll has counted.
+/// The counts of one shard of a poll.
 #[pyclass(module = "broker._native", frozen)]
 pub struct Tally(Mutex<answers::Tally>);
 
-/// A fault of what Python has handed over, as Python meets it.
+/// An invalid argument, as a Python exception.
 fn report(fault: impl Display) -> PyErr {
     PyValueError::new_err(fault.to_string())
 }
@@ -84,13 +85,13 @@ impl Tally {
 }
 
 impl Tally {
-    /// Waits without the interpreter for whoever holds the tally.
+    /// Waits without the interpreter lock for the thread that holds the tally.
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, answers::Tally> {
         let locked = self.0.lock_py_attached(py);
         locked.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `change`, without the interpreter if it reads many bytes.
+    /// Runs `change`, without the interpreter lock if it reads many bytes.
     fn change<T: Send>(
         &self,
         py: Python<'_>,
@@ -153,7 +154,7 @@ fn read_key(key: &[u8]) -> PyResult<&[u8; 16]> {
         .map_err(|_| PyValueError::new_err(format!("key must be 16 bytes, not {}", key.len())))
 }
 
-/// An index that fits its type; whether it is one is found when it is encoded.
+/// An index that fits its type; its range is checked when it is encoded.
 fn read_index(index: i64) -> PyResult<u16> {
     u16::try_from(index).map_err(|_| {
         let highest = answers::HIGHEST_INDEX;

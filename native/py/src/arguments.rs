@@ -14,7 +14,7 @@ pub(super) type Entry = (u8, String, u64, String, PyBackedBytes);
 /// `entries` as owned ones.
 ///
 /// # Errors
-/// `ValueError` for a kind that a log does not take.
+/// `ValueError` for a kind that is not allowed in a log.
 pub(super) fn read_entries(entries: Vec<Entry>) -> PyResult<Vec<OwnedEntry>> {
     entries
         .into_iter()
@@ -41,7 +41,7 @@ pub(super) fn read_entries(entries: Vec<Entry>) -> PyResult<Vec<OwnedEntry>> {
         .collect()
 }
 
-/// Times and rates as Python gives them.
+/// Times and rates as passed by Python.
 #[expect(clippy::struct_field_names, reason = "the unit is part of the name")]
 pub(super) struct Times {
     pub ping_s: f64,
@@ -54,10 +54,10 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Puts the times into `config`.
+    /// Stores the times in `config`.
     ///
     /// # Errors
-    /// `ValueError` for one that is negative or no number.
+    /// `ValueError` for one that is negative or not a number.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a rate needs no more precision"
@@ -96,7 +96,7 @@ pub(super) fn milliseconds(name: &str, seconds: f64) -> PyResult<u64> {
     )))
 }
 
-/// A burst as the bucket counts it.
+/// A burst in the unit of the bucket.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a burst of millions needs no exact count"

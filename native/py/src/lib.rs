@@ -23,7 +23,7 @@ mod _native {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
-    /// The type aliases of the stub, so that they can be imported, and what `build.rs` stamps.
+    /// The type aliases of the stub, so that they can be imported, and the time that `build.rs` embeds.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let tuple = module.py().get_type::<PyTuple>();

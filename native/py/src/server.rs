@@ -18,18 +18,18 @@ use super::rates::Rates;
 use super::stats::build_stats;
 use super::votes::{GivenFate, Group, build_groups, prepared, read_fates, read_poll};
 
-/// One gateway's native half: listener, event loops, logs.
+/// The native half of one gateway: listener, event loops, logs.
 #[pyclass(module = "broker._native", frozen)]
 pub struct Server {
     server: broker_gateway::Server,
     hub: Arc<Hub>,
 }
 
-/// Why a server does not start, as Python meets it.
+/// The error that keeps a server from starting, as a Python exception.
 fn report(error: StartError) -> PyErr {
     match error {
         StartError::Config(error) => PyValueError::new_err(error.to_string()),
-        // Made from the error itself it keeps its errno and becomes the right subclass.
+        // Built from the error itself, so that it keeps its errno and becomes the right subclass.
         StartError::System(error) => match error.raw_os_error() {
             Some(code) => PyOSError::new_err((code, error.to_string())),
             None => PyOSError::new_err(error.to_string()),
@@ -80,7 +80,7 @@ impl Server {
         unlimited_addresses: Vec<String>,
         waiting_bytes: usize,
     ) -> PyResult<Self> {
-        // Python's arguments become the configuration; lengths of time are converted below.
+        // Python's arguments become the configuration; durations are converted below.
         let mut config = Config {
             host,
             port,
@@ -114,7 +114,7 @@ impl Server {
             messages_per_s,
         }
         .put(&mut config)?;
-        // Opening the port needs no interpreter.
+        // Opening the port does not need the interpreter lock.
         py.detach(|| {
             let server = broker_gateway::Server::new(config).map_err(report)?;
             let hub = Arc::new(

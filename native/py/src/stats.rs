@@ -7,7 +7,7 @@ use pyo3::types::PyDict;
 
 use broker_gateway::{Hub, Shared};
 
-/// The dictionary that `Server.stats` answers.
+/// The dictionary that `Server.stats` returns.
 pub(super) fn build_stats<'py>(
     py: Python<'py>,
     shared: &Shared,
@@ -67,7 +67,7 @@ pub(super) fn build_stats<'py>(
     stats.set_item("topics", subscribers)?;
     stats.set_item("topic_deliveries", deliveries)?;
     let accounts = PyDict::new(py);
-    // Copied first: no lock is held while Python's memory is asked for.
+    // Copied first, so that no lock is held while Python allocates memory.
     let by_account = py.detach(|| hub.open.read());
     for (name, connections) in by_account {
         accounts.set_item(name, connections)?;
@@ -83,7 +83,7 @@ struct TopicFigures {
     deliveries: u64,
 }
 
-/// How many logs there are, the bytes they hold, and the figures of each.
+/// The number of logs, the bytes they hold, and the figures of each.
 fn read_logs(hub: &Hub) -> (usize, u64, Vec<TopicFigures>) {
     let logs: Vec<_> = hub.logs.lock().values().cloned().collect();
     let log_bytes = logs.iter().map(|log| log.log.lock().held_bytes()).sum();

@@ -5,10 +5,10 @@ use pyo3::types::PyList;
 
 use broker_core::protocol::strict::{Fault, Kind, Step, check, check_value};
 
-/// The kind of fault and its place.
+/// The kind of fault and its path.
 type Found<'py> = (&'static str, Bound<'py, PyList>);
 
-/// What `pass_json` finds.
+/// The result of `pass_json`.
 #[derive(IntoPyObject)]
 pub enum Passed<'py> {
     End(usize),

@@ -7,9 +7,9 @@ use pyo3::types::PyBytes;
 
 use broker_gateway::{Fate, Hub, OpenPoll, Records, Votes};
 
-/// (poll, shard, `allow_change`, whether of answers, records)
+/// (poll, shard, `allow_change`, whether the records are answers, records)
 pub(super) type Group<'py> = (u64, u64, bool, bool, Bound<'py, PyBytes>);
-/// (whether it was counted, outcomes or a JSON-RPC error object)
+/// (whether the records were counted, outcomes or a JSON-RPC error object)
 pub(super) type GivenFate = (bool, PyBackedBytes);
 
 pub(super) fn build_groups(py: Python<'_>, groups: Vec<Records>) -> Vec<Group<'_>> {
@@ -44,17 +44,17 @@ pub(super) fn read_fates(fates: Vec<GivenFate>) -> Vec<Fate> {
 /// The votes of a server that has been prepared for them.
 ///
 /// # Errors
-/// `ValueError` when it has not.
+/// `ValueError` when the server has not been prepared.
 pub(super) fn prepared(hub: &Hub) -> PyResult<&Votes> {
     hub.votes
         .get()
         .ok_or_else(|| PyValueError::new_err("prepare_votes comes first"))
 }
 
-/// A poll from its arguments.
+/// Builds a poll from its arguments.
 ///
 /// # Errors
-/// `ValueError` naming the argument that is wrong.
+/// `ValueError` naming the invalid argument.
 pub(super) fn read_poll(
     poll: u64,
     shards: u64,

@@ -1,8 +1,8 @@
-//! Sends the new entries of a log to all connections that keep up together.
+//! Sends the new entries of a log to all connections that keep up, together.
 //!
-//! A broadcast goes in slices, so that a loop with many viewers hears them meanwhile. Each slice sends up to the newest
-//! entry there is: a loop that is behind sends several entries in one write, and nobody waits for a whole pass to end
-//! before what came during it is on its way.
+//! A broadcast is divided into slices, so that a loop with many viewers can read its sockets in between. Each slice
+//! sends up to the newest entry: a loop that is behind sends several entries in one write, and new entries need not
+//! wait until a whole pass has ended.
 
 use broker_core::log::{Framing, Span};
 
@@ -11,28 +11,28 @@ use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::topics::Audience;
 
-/// What one read of a log may give to all: large enough to coalesce well.
+/// How much one read of a log may return: large enough to coalesce well.
 const SPAN_BYTES: u64 = 256 << 10;
-/// Subscribers of one slice: some 2 ms of small frames, and as many as one submission of `io_uring` takes.
+/// Subscribers of one slice: some 2 ms of small frames, and as many as one submission to `io_uring` takes.
 pub(super) const SLICE: usize = 512;
-/// What a slice of long frames sends in all: some 4 ms at the 2 GB/s at which the kernel copies.
+/// The bytes that a slice of long frames sends in total: some 4 ms at the 2 GB/s at which the kernel copies.
 const SLICE_BYTES: usize = 8 << 20;
-/// Subscribers for whom the clock is read once: to read and count takes 230 ns at worst, and to send microseconds each.
+/// Subscribers per reading of the clock: reading and counting takes 230 ns at worst, sending takes microseconds each.
 const SAMPLE: usize = 16;
 /// Subscribers of the smallest slice.
 const LEAST_SLICE: usize = 16;
 
-/// Whom a slice could not serve, and whether the log lacks what they want.
+/// The subscribers that a slice could not serve, and whether the log has lost entries that they need.
 type Gone = Vec<(SlotIndex, bool)>;
 
 impl<H: Handler> Core<H> {
-    /// Notes how far a log has come: its broadcast begins, or goes on to the new end.
+    /// Notes how far a log has grown: its broadcast begins, or continues to the new end.
     pub(super) fn note_growth(&mut self, place: u32) {
         let topic = self.topics.at(place);
         topic.grown_us = topic.shared.hear(self.index);
         topic.head = topic.shared.log.lock().tip();
         if !std::mem::replace(&mut topic.is_growing, true) {
-            // Counts as a subscriber, so that the topic stays while its last real one may go.
+            // Counts as a subscriber, so that the topic stays while its last real subscriber may leave.
             topic.subscribers += 1;
             self.grown.push_back(place);
         }
@@ -64,7 +64,7 @@ impl<H: Handler> Core<H> {
         self.release(place);
     }
 
-    /// Serves a slice of an audience; true when nobody in it lacks anything before the head.
+    /// Serves a slice of an audience; returns true when all its subscribers have everything before the head.
     fn serve(&mut self, place: u32, framing: Framing) -> bool {
         let topic = self.topics.at(place);
         let head = topic.head;
@@ -80,7 +80,7 @@ impl<H: Handler> Core<H> {
             if read.is_ok() {
                 self.send_span(place, &mut audience, count, cursor, &span, &mut gone);
             } else {
-                // The log dropped what they have not got: only a burst far over its limits can do this.
+                // The log has dropped entries that they do not have, which takes a burst far beyond its limits.
                 self.drop_lost(place, &mut audience, count, &mut gone);
             }
             self.span = span;
@@ -119,8 +119,8 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Sends one span to the last `count` unmet ones, who stand at `cursor`; who cannot take it whole leaves the
-    /// audience and is behind, who is gone is added to `gone`.
+    /// Sends one span to the last `count` pending subscribers, which are at `cursor`. A subscriber that cannot take all
+    /// of it leaves the audience and counts as behind; one that has gone is added to `gone`.
     fn send_span(
         &mut self,
         place: u32,
@@ -174,8 +174,8 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Counts how late the subscribers of a slice were served. The clock is not read for each small slice: those who
-    /// were served since the last time count with it.
+    /// Counts how late the subscribers of a slice were served. The clock is not read for each small slice; subscribers
+    /// served since the last reading are counted together with these.
     fn measure(&mut self, place: u32, served: usize) {
         self.unmeasured += served;
         if self.unmeasured >= SAMPLE {
@@ -185,8 +185,8 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Takes the entry `at` of a slice that ends before `end` out of the audience, and the slice has one less. What is
-    /// between `at` and `end` has been looked at.
+    /// Removes the entry `at` of a slice that ends before `end` from the audience, which makes the slice one shorter.
+    /// The entries between `at` and `end` have been processed.
     fn take_out(&mut self, place: u32, audience: &mut Audience, at: usize, end: &mut usize) {
         *end -= 1;
         audience.live.swap(at, *end);
@@ -194,7 +194,7 @@ impl<H: Handler> Core<H> {
         self.leave_live(place, audience, *end);
     }
 
-    /// Takes one of a slice out of the audience; from now on it is flushed alone, from `cursor` on.
+    /// Removes one subscriber of a slice from the audience; from now on it is flushed alone, from `cursor` on.
     fn fall_behind(
         &mut self,
         place: u32,
@@ -212,7 +212,7 @@ impl<H: Handler> Core<H> {
         self.touch(slot);
     }
 
-    /// Ends all live subscriptions of a log that has ended; those behind end when they have caught up.
+    /// Ends all live subscriptions of a log that has ended; those that are behind end when they have caught up.
     fn end_live(&mut self, place: u32) {
         for framing in Framing::ALL {
             while let Some(target) = self

@@ -1,5 +1,5 @@
-//! One connection served alone: its out-buffer first, then each log it is behind in. What is short in its out-buffer goes
-//! in one write with what a log has for it.
+//! Serves one connection alone: its out-buffer first, then each log in which it is behind. A small out-buffer is sent
+//! in one write with the bytes of a log.
 
 use std::io::IoSlice;
 
@@ -10,23 +10,23 @@ use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::{self, Moved};
 
-/// The least that a span counts in a share: a call costs the kernel about as much as sending so many bytes.
+/// The least that a span counts in a share: a system call costs the kernel about as much as sending this many bytes.
 const LEAST_BYTES: usize = SHARE_BYTES / 4;
-/// Slices of one write: a share of a log lies in fewer.
+/// Slices of one write: a share of a log rarely has more.
 const PARTS: usize = 7;
 
 enum CatchUp {
-    /// Nothing is left to do for this subscription now.
+    /// Nothing is left to do for this subscription at the moment.
     Done,
-    /// The log has ended and everything of it is sent.
+    /// The log has ended, and all of it has been sent.
     Ended,
-    /// The connection is blocked, gone, or has had its share.
+    /// The connection is blocked, gone, or has used up its share.
     Later,
 }
 
 impl<H: Handler> Core<H> {
-    /// Sends what waits for one connection, as far as its socket takes it, and about `share` bytes at most: for the
-    /// rest it is touched again.
+    /// Sends the pending bytes of one connection, as far as its socket takes them, and about `share` bytes at most. If
+    /// more is left, the connection is queued again.
     pub(super) fn flush(&mut self, slot: SlotIndex, mut share: usize) {
         let connection = self.connections.at(slot);
         if connection.writing.is_blocked || connection.state == State::Free {
@@ -45,7 +45,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Takes the connection, which is written to now anyhow, out of the broadcasts that have yet to come to it.
+    /// Removes the connection, which is written to anyway, from the broadcasts that have not reached it yet.
     fn take_along(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
         let framing = connection.framing();
@@ -62,7 +62,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Whether a log has something for the connection that has to be sent to it alone.
+    /// Whether a log has entries that have to be sent to the connection alone.
     fn is_behind(&mut self, slot: SlotIndex) -> bool {
         let subscriptions = &self.connections.at(slot).subscriptions;
         subscriptions
@@ -70,7 +70,7 @@ impl<H: Handler> Core<H> {
             .any(|s| s.at == BEHIND && s.cursor < self.topics.at(s.topic).head)
     }
 
-    /// Sends what the connection is behind in, log by log.
+    /// Sends what the connection has missed, log by log.
     fn flush_logs(&mut self, slot: SlotIndex, mut share: usize) {
         let mut at = 0;
         while let Some(subscription) = self.connections.at(slot).subscriptions.get(at) {
@@ -86,8 +86,8 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Sends the out-buffer; false when the connection is blocked, gone, or has had its share. What is less than a share
-    /// is left to the log that has something for the connection.
+    /// Sends the out-buffer; returns false when the connection is blocked, gone, or has used up its share. If the
+    /// out-buffer is less than a share, it is left to be sent together with the bytes of a log.
     fn flush_out(&mut self, slot: SlotIndex, share: &mut usize) -> bool {
         let now_ms = self.now_ms;
         loop {
@@ -178,7 +178,7 @@ impl<H: Handler> Core<H> {
         self.weigh(slot);
     }
 
-    /// Sends the out-buffer and a span to one connection; false when it is blocked or gone.
+    /// Sends the out-buffer and a span to one connection; returns false when it is blocked or gone.
     fn send_alone(&mut self, slot: SlotIndex, at: usize, cursor: u64, span: &Span) -> bool {
         let place = self.connections.at(slot).subscriptions[at].topic;
         let (mut cursor, mut slices) = (cursor, span.slices());
@@ -215,7 +215,7 @@ impl<H: Handler> Core<H> {
         true
     }
 
-    /// Writes the out-buffer and `parts` behind it at once; returns how many bytes of the parts are gone. None when the
+    /// Writes the out-buffer and `parts` after it at once; returns how many bytes of the parts were sent. None when the
     /// connection is gone, or blocked before the end of its out-buffer.
     fn write_behind_out(&mut self, slot: SlotIndex, parts: &[&[u8]]) -> Option<usize> {
         let now_ms = self.now_ms;

@@ -8,7 +8,7 @@ use broker_core::log;
 /// How broadcasts reach the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendChoice {
-    /// `IoUring` where the kernel allows it and it pays, else `Send`.
+    /// `IoUring` where the kernel allows it and it is faster, else `Send`.
     Auto,
     Send,
     IoUring,
@@ -27,50 +27,51 @@ impl SendChoice {
     }
 }
 
-/// Limits and times of a server. A limit of 0 on addresses or messages per second lifts it.
+/// Limits and times of a server. A limit of 0 on addresses or on messages per second disables it.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// An IP address or `localhost`.
     pub host: String,
-    /// 0 takes any free port.
+    /// 0 chooses a free port.
     pub port: u16,
-    /// Event loops; 0 means one for each core.
+    /// Event loops; 0 means one per core.
     pub loops: usize,
     pub send: SendChoice,
-    /// Of one message from a client, inflated.
+    /// The longest message from a client, after inflating.
     pub message_limit_bytes: usize,
-    /// How long an answer is that is deflated by itself. A shorter one is not worth it; at a longer one, at some 60 MB a
-    /// second, the loop would do nothing else for long, and a client can ask for a megabyte as often as it likes.
+    /// The longest reply that is deflated for one connection. At some 60 MB a second a longer one would block the loop
+    /// for too long, and a client can request a megabyte as often as it likes.
     pub deflated_bytes: RangeInclusive<usize>,
     pub ping_ms: u64,
     pub pong_ms: u64,
-    /// From accept to the finished handshake, the token's check included.
+    /// From accept to the finished handshake, including the check of the token.
     pub handshake_ms: u64,
     /// From the first byte of a message to its last.
     pub message_ms: u64,
-    /// How far behind a subscriber may fall that takes nothing for a second, and how much a client may leave unread
-    /// of its answers.
+    /// How many bytes a subscriber may be behind if it takes nothing for a second, and how many bytes of its replies a
+    /// client may leave unread.
     pub lag_bytes: u64,
     pub lag_ms: u64,
     pub connections: usize,
-    /// From one IPv4 address, or one IPv6 network of 64 bits, which is what a household or a host is given.
+    /// Connections from one IPv4 address, or from one IPv6 /64 network, which is what a household or a host is
+    /// assigned.
     pub connections_per_address: usize,
-    /// Who is not held to that limit.
+    /// Addresses exempt from that limit.
     pub unlimited_addresses: Vec<Network>,
-    /// What all connections may have waiting here: parts of messages that have begun to come, handshakes and calls
-    /// that the application has not answered, and answers that are not read.
+    /// The memory that all connections may occupy: incomplete messages, handshakes and calls that the application has
+    /// not answered, and replies that clients have not read.
     pub waiting_bytes: usize,
     /// For each connection.
     pub subscriptions: usize,
     pub messages_per_s: f32,
     pub messages_burst: f32,
     pub history: log::Limits,
-    /// What the answer to one `subscribe` may carry; the rest follows as pushes.
+    /// The most that the reply to one `subscribe` contains; the rest follows as pushes.
     pub recovery_entries: usize,
     pub recovery_bytes: usize,
-    /// How long a log without subscribers waits before its owner is asked to close it.
+    /// How long a log without subscribers is kept before its owner is asked to close it.
     pub linger_ms: u64,
-    /// Peers whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<Network>,
 }
 
@@ -109,7 +110,7 @@ impl Default for Config {
     }
 }
 
-/// An argument that cannot be used.
+/// An invalid argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub name: &'static str,
@@ -125,7 +126,7 @@ impl std::fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// Checks what types cannot say.
+    /// Checks what types cannot express.
     ///
     /// # Errors
     /// The first argument that is out of its range.
@@ -161,7 +162,7 @@ impl Config {
     }
 }
 
-/// One bit for each loop in a log's marks.
+/// One bit per loop in a log's marks.
 pub const MOST_LOOPS: usize = 64;
 
 /// An address range such as `10.0.0.0/8`, or a single address.
@@ -209,7 +210,7 @@ pub fn is_among(address: IpAddr, networks: &[Network]) -> bool {
 
 /// The client's address: the nearest one that is not a trusted proxy.
 ///
-/// `forwarded_for` counts from the right, because only its last entry was written by somebody we trust.
+/// `forwarded_for` is read from the right, because only its last entry was written by a trusted proxy.
 #[must_use]
 pub fn client_address(peer: IpAddr, forwarded_for: Option<&str>, trusted: &[Network]) -> IpAddr {
     let mut address = peer.to_canonical();

@@ -1,4 +1,4 @@
-//! A loop's data of each connection: small, because most are idle.
+//! A loop's data about each connection: small, because most connections are idle.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -12,17 +12,17 @@ use super::refusals::NoRoom;
 use super::wheel::TICK_MS;
 use super::wire::Wire;
 
-/// Where a connection stands in its loop.
+/// The slot of a connection in its loop.
 pub type SlotIndex = u32;
 
-/// A connection of the server: its loop, its slot and how often the slot was used before.
+/// The id of a connection: its loop, its slot, and how many times the slot was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnId(pub u64);
 
 impl ConnId {
     const GENERATION_MASK: u32 = 0x00FF_FFFF;
 
-    /// The connection in a slot of a loop, of which it is the user number `generation`.
+    /// The connection in a slot of a loop; `generation` tells the successive users of the slot apart.
     #[must_use]
     pub fn new(loop_index: usize, slot: SlotIndex, generation: u32) -> Self {
         Self(
@@ -32,7 +32,7 @@ impl ConnId {
         )
     }
 
-    /// The loop that owns it; an id that was made up may name one that does not exist.
+    /// The loop that owns it. A forged id may name a loop that does not exist.
     #[must_use]
     pub fn loop_index(self) -> usize {
         usize::from(self.0.to_be_bytes()[0])
@@ -49,31 +49,31 @@ impl ConnId {
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nobody uses the slot.
+    /// The slot is unused.
     Free,
-    /// The request head is coming.
+    /// The request head is arriving.
     Head,
-    /// The handshake waits for a decision.
+    /// The handshake waits for a decision of the application.
     Waiting,
     Open,
-    /// A close frame or an HTTP error is on its way; what comes in is dropped.
+    /// A close frame or an HTTP error is being sent; input is dropped.
     Closing,
 }
 
-/// What only a handshake needs.
+/// The data that only a handshake needs.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
-    /// Why it was accepted only to be told that there is no room.
+    /// The limit because of which the connection will be refused.
     pub turned_away: Option<NoRoom>,
-    /// The head so far, then what came after it.
+    /// The part of the head that has arrived, then the bytes that followed it.
     pub bytes: Vec<u8>,
     pub request: Request,
-    /// The origin of a page that may read the answer; what goes into `Access-Control-Allow-Origin`.
+    /// The origin of a page that may read the response; the value of `Access-Control-Allow-Origin`.
     pub readable_by: Option<String>,
-    /// What is sent first, right behind the answer.
+    /// What is sent first, right after the response.
     pub greeting: Vec<u8>,
 }
 
@@ -87,11 +87,12 @@ impl Handshake {
 /// A cursor of a connection in a log.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    /// The log's place in the loop.
+    /// The log's index in the loop.
     pub topic: u32,
-    /// Its place in the topic's list of live subscribers, or [`BEHIND`].
+    /// Its index in the topic's list of live subscribers, or [`BEHIND`].
     pub at: u32,
-    /// The next entry to send; that in the list of live subscribers counts instead while it is there.
+    /// The next entry to send. While the subscription is in the list of live subscribers, the cursor there counts
+    /// instead.
     pub cursor: u64,
     /// True until a subscription that began in the past has caught up.
     pub recovering: bool,
@@ -110,86 +111,86 @@ pub(super) struct Connection<C> {
     pub reading: Reading,
     pub writing: Writing,
     pub peer: Peer,
-    /// How it is spoken to; does not change once it is open.
+    /// The protocol that it uses; fixed once it is open.
     pub wire: Wire,
-    /// Of a WebSocket.
+    /// Used by a WebSocket only.
     pub deflate: Option<DeflateParams>,
     pub decoder: Decoder,
-    /// While it is in [`State::Head`] or [`State::Waiting`].
+    /// Present in [`State::Head`] and [`State::Waiting`].
     pub handshake: Option<Box<Handshake>>,
     pub out: Outgoing,
-    /// Bytes that were read and have not had their turn.
+    /// Bytes that were read and not processed yet.
     pub input: Vec<u8>,
-    /// What counts of this connection in the loop's waiting bytes.
+    /// The part of the loop's waiting bytes that belongs to this connection.
     pub weight: usize,
     pub subscriptions: Vec<Subscription>,
     pub deadlines: Deadlines,
     pub bucket: Bucket,
-    /// What the handler keeps of it; blank again from when it begins to close.
+    /// The handler's data about it; reset when the connection begins to close.
     pub client: C,
 }
 
-/// In which of its loop's queues a connection stands.
+/// The queues of its loop in which a connection is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queued {
-    /// Among those with something to read.
+    /// In the queue of connections with input.
     pub to_read: bool,
-    /// Among those with something to send.
+    /// In the queue of connections with output.
     pub to_flush: bool,
-    /// Among those whose socket was full.
+    /// In the queue of connections whose socket was full.
     pub as_blocked: bool,
 }
 
-/// How far what a client sends is read.
+/// The state of reading from a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reading {
-    /// There may be data to read that no event will announce again.
+    /// There may be input that no further event will announce.
     pub has_more: bool,
-    /// The client has ended its side of the stream, which no event will announce again.
+    /// The client has ended its side of the stream, which no further event will announce.
     pub is_ended: bool,
-    /// The handler has enough to do for it: nothing is read.
+    /// The handler has enough work from this connection: nothing is read.
     pub is_paused: bool,
-    /// How often what the client still sends is read and dropped, once the connection is closing.
+    /// How many times input is still read and dropped once the connection is closing.
     pub drops_left: u8,
 }
 
-/// Whether anything can be sent to a client.
+/// Whether output can be sent to a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Writing {
-    /// A write met a full socket; the kernel will tell when there is room.
+    /// A write met a full socket; the kernel will report when there is room.
     pub is_blocked: bool,
-    /// Our side of the stream is ended.
+    /// Our side of the stream has ended.
     pub is_ended: bool,
 }
 
-/// Who is on the other side.
+/// The other side of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub address: IpAddr,
-    /// Whether `address` counts in the limit for each address.
+    /// Whether `address` counts towards the limit per address.
     pub is_counted: bool,
 }
 
-/// What waits to be sent to one connection alone, before anything else.
+/// Output for this connection alone, sent before anything else.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    /// Whole frames but for the first; not allocated when empty.
+    /// Whole frames, except for the first; not allocated when empty.
     pub bytes: Vec<u8>,
-    /// How many of `bytes` are gone.
+    /// How many of `bytes` have been sent.
     pub sent: usize,
-    /// Since when something waits; not set when nothing does.
+    /// When the buffer became non-empty; not set while it is empty.
     pub since: Tick,
-    /// When a write last moved bytes, of a log too, or the connection became blocked.
+    /// When a write last sent bytes, including those of a log, or when the connection became blocked.
     pub progress: Moment,
 }
 
 impl Outgoing {
-    /// How many bytes wait.
+    /// The number of pending bytes.
     pub fn unsent_bytes(&self) -> usize {
         self.bytes.len() - self.sent
     }
 
-    /// Lets go of what is sent, once it is the larger part.
+    /// Removes the sent bytes, once they are the larger part.
     pub fn trim(&mut self) {
         if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
@@ -199,44 +200,44 @@ impl Outgoing {
     }
 }
 
-/// When something has to be done about a connection.
+/// The deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
-    /// The timer that counts.
+    /// The timer that is in effect.
     pub timer: Tick,
-    /// When it is sent a sign of life.
+    /// When the next keep-alive is sent.
     pub ping: Tick,
-    /// When the pong must be here.
+    /// When the pong must have arrived.
     pub pong: Tick,
     /// When a message that has begun must be complete.
     pub message: Tick,
-    /// When the handshake, the closing or the drain ends it.
+    /// When the handshake, the closing or the drain times out.
     pub end: Tick,
     /// When a client that was told to reconnect is closed even if it still waits for replies.
     pub leave_by: Tick,
-    /// When the handler wants to be called.
+    /// When the handler's alarm is due.
     pub alarm: Tick,
 }
 
-/// A time of the loop's clock in ticks of its wheel, which looks no more often: half the size of milliseconds.
+/// A time of the loop's clock in ticks of its wheel, which is no more precise; half the size of milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tick(u32);
 
 impl Tick {
-    /// One that does not come.
+    /// A time that is never reached.
     pub const NEVER: Self = Self(u32::MAX);
 
-    /// The first tick at or after `ms`; one in thirteen years does not come.
+    /// The first tick at or after `ms`. Times beyond thirteen years become [`NEVER`].
     pub fn at_ms(ms: u64) -> Self {
         Self::of_tick(ms.div_ceil(TICK_MS))
     }
 
-    /// That of a tick of the wheel.
+    /// The time of a tick of the wheel.
     pub fn of_tick(tick: u64) -> Self {
         Self(u32::try_from(tick).unwrap_or(u32::MAX))
     }
 
-    /// Its time; [`NEVER`] of one that does not come.
+    /// Its time; [`NEVER`] if it is never reached.
     pub fn ms(self) -> u64 {
         if self.is_set() {
             u64::from(self.0) * TICK_MS
@@ -254,7 +255,7 @@ impl Tick {
     }
 }
 
-/// A past time of the loop's clock, to the millisecond: its low half, which is unambiguous for three weeks.
+/// A past time of the loop's clock in milliseconds: its low half, which is unambiguous for three weeks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment(u32);
 
@@ -264,7 +265,7 @@ impl Moment {
         Self(u32::from_be_bytes([a, b, c, d]))
     }
 
-    /// How long ago it was, modulo seven weeks; 0 for more than three weeks, and for a time that has not come.
+    /// How long ago it was, modulo seven weeks; 0 for more than three weeks and for times in the future.
     pub fn since_ms(self, now_ms: u64) -> u64 {
         let past_ms = Self::at_ms(now_ms).0.wrapping_sub(self.0);
         if past_ms <= u32::MAX / 2 {
@@ -286,7 +287,7 @@ impl Deadlines {
         alarm: Tick::NEVER,
     };
 
-    /// The nearest one for which the loop sets a timer.
+    /// The nearest deadline for which the loop sets a timer.
     pub fn next(&self) -> Tick {
         self.ping
             .min(self.pong)
@@ -296,10 +297,10 @@ impl Deadlines {
     }
 }
 
-/// What one connection is sent alone before others have their turn. The kernel sends as much in one piece.
+/// How much one connection is sent alone before the others have their turn. The kernel sends that much in one piece.
 pub(super) const SHARE_BYTES: usize = 64 << 10;
 
-/// A time that does not come.
+/// A time that is never reached.
 pub(super) const NEVER: u64 = u64::MAX;
 
 impl<C: ClientState> Connection<C> {
@@ -334,24 +335,24 @@ impl<C: ClientState> Connection<C> {
         }
     }
 
-    /// Whether it has to wait for us: its socket takes more, and a share of sending is not enough.
+    /// Whether the connection waits for us: its socket takes more, and its output exceeds one share.
     pub fn is_owed(&self) -> bool {
         !self.writing.is_blocked && self.out.unsent_bytes() >= SHARE_BYTES
     }
 
-    /// Whether what it sends is read. What we owe it goes first, so that we never owe much more.
+    /// Whether its input is read. Its output is sent first, so that the output never grows far.
     pub fn is_heard(&self) -> bool {
         !self.reading.is_paused && !self.is_owed()
     }
 
-    /// Whether the client has said something that we have not looked at: it is not late, we are, or it has asked for so
-    /// much that it has to wait.
+    /// Whether the client has sent input that we have not processed: we are late, not the client, or it has requested
+    /// so much that it has to wait.
     pub fn is_unread(&self) -> bool {
         self.reading.has_more && !self.reading.is_ended
     }
 
-    /// Bytes of memory that the client makes us hold, of which it chooses how many: by sending in part, by calls and
-    /// handshakes that wait for the application, and by not reading. Everything of this kind is counted here.
+    /// Bytes of memory that the client controls: incomplete messages, calls and handshakes that wait for the
+    /// application, and output that it does not read. All memory of this kind is counted here.
     pub fn held_bytes(&self) -> usize {
         self.handshake.as_ref().map_or(0, |h| h.held_bytes())
             + self.input.capacity()
@@ -359,14 +360,14 @@ impl<C: ClientState> Connection<C> {
             + self.out.bytes.capacity()
     }
 
-    /// The part of it that is neither sent nor had its turn because it waits for more: messages in part, and calls
-    /// without an answer.
+    /// The part of it that is not output and does not wait for its turn: incomplete messages, and calls without a
+    /// reply.
     pub fn unfinished_bytes(&self) -> usize {
         self.decoder.held_bytes() + self.client.held_bytes()
     }
 
-    /// How it is sent what is in a log, and so which of a topic's audiences it belongs to. Only a client with the full
-    /// window can take every shared deflated frame.
+    /// The form in which it receives the entries of a log, which decides its audience of a topic. Only a client with
+    /// the full window can take every shared deflated frame.
     pub fn framing(&self) -> Framing {
         match self.wire {
             Wire::Events => Framing::Events,
@@ -386,17 +387,17 @@ pub(super) struct Bucket {
     at: Moment,
 }
 
-/// What a bucket says to a message.
+/// A bucket's verdict on a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     Allowed,
-    /// Over the limit: answer with an error.
+    /// Over the limit: reply with an error.
     Exceeded,
-    /// So far over the limit that answering would only help the attack.
+    /// So far over the limit that a reply would only help the attacker.
     Flood,
 }
 
-/// How much deeper the second bucket is.
+/// How many times deeper the second bucket is.
 const FLOOD_FACTOR: f32 = 10.0;
 
 impl Bucket {
@@ -427,7 +428,7 @@ impl Bucket {
         if self.tokens < 1.0 {
             return Rate::Exceeded;
         }
-        // What costs more than is left is paid back before the next.
+        // A cost beyond the tokens left has to be paid back before the next one.
         self.tokens -= count;
         Rate::Allowed
     }
@@ -454,7 +455,7 @@ impl<C: ClientState> Slab<C> {
         }
     }
 
-    /// Takes a free slot, whose connection is blank.
+    /// Takes a free slot, whose connection is in its initial state.
     pub fn take(&mut self) -> SlotIndex {
         if let Some(slot) = self.free.pop() {
             return slot;
@@ -469,7 +470,7 @@ impl<C: ClientState> Slab<C> {
         self.slots - 1
     }
 
-    /// Gives a slot back, under a new generation.
+    /// Frees a slot, under a new generation.
     pub fn give_back(&mut self, slot: SlotIndex) {
         let generation = self.at(slot).generation.wrapping_add(1) & ConnId::GENERATION_MASK;
         *self.at(slot) = Connection::free(generation);
@@ -480,7 +481,7 @@ impl<C: ClientState> Slab<C> {
         &mut self.pages[(slot / PAGE) as usize][(slot % PAGE) as usize]
     }
 
-    /// The slot of a connection that is still there.
+    /// The slot of a connection that still exists.
     pub fn find(&mut self, id: ConnId) -> Option<SlotIndex> {
         let slot = id.slot();
         if slot >= self.slots {
@@ -503,12 +504,12 @@ impl<C: ClientState> Slab<C> {
         all.filter(|one| one.state != State::Free).collect()
     }
 
-    /// Whether there is no connection at all.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.slots as usize
     }
 
-    /// All slots ever taken; some may be free.
+    /// All slots ever used; some may be free.
     pub fn slots(&self) -> std::ops::Range<SlotIndex> {
         0..self.slots
     }
@@ -557,7 +558,7 @@ mod tests {
         assert_eq!(bucket.take(1.0, 1.0, 2.0, 1_000), Rate::Flood);
     }
 
-    /// What a handler keeps of it comes on top.
+    /// The handler's data about it come on top.
     #[test]
     fn a_moment_that_has_not_come_is_no_weeks_ago() {
         let moment = Moment::at_ms(u64::from(u32::MAX) + 5);

@@ -1,9 +1,9 @@
-//! Figures: how connections ended, the delay of notifications, and the lag of the event loops.
+//! Figures: why connections ended, the delay of notifications, and the lag of the event loops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What this server closes connections for: the code, the reason as the client is told it, where one code has several,
-/// and the reason's name among the figures. Only event streams end with 1000.
+/// Why this server closes connections: the close code, the reason as sent to the client where a code has several, and
+/// the reason's name in the metrics. Only event streams end with 1000.
 pub const ENDS: [(u16, Option<&str>, &str); 13] = [
     (1000, Some("program_deleted"), "program_deleted"),
     (1000, None, "unsubscribed"),
@@ -20,7 +20,7 @@ pub const ENDS: [(u16, Option<&str>, &str); 13] = [
     (4008, None, "slow_consumer"),
 ];
 
-/// How open connections have ended since the start.
+/// Counts of ended connections by reason, since the start.
 #[derive(Debug, Default)]
 pub struct Closes {
     ours: [AtomicU64; ENDS.len()],
@@ -40,7 +40,7 @@ impl Closes {
         }
     }
 
-    /// Counts a connection whose client has said good-bye.
+    /// Counts a connection that its client has closed.
     pub(super) fn count_by_client(&self) {
         self.by_client.fetch_add(1, Ordering::Relaxed);
     }
@@ -50,7 +50,7 @@ impl Closes {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What has ended connections, and how many: our code and its reason, or `client` or `lost` for both.
+    /// Reasons and counts: our code and its reason, or `client` or `lost` for both.
     #[must_use]
     pub fn read(&self) -> Vec<(String, &'static str, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -64,17 +64,17 @@ impl Closes {
     }
 }
 
-/// Upper bounds of the buckets of `Delays`, in microseconds. The catalogue of metrics in Python has them too.
+/// Upper bounds of the buckets of `Delays`, in microseconds; also change the catalogue of metrics in Python.
 pub const DELAY_BOUNDS_US: [u64; 13] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
     5_000_000,
 ];
 
-/// How long notifications take from their arrival to the sockets, as a histogram.
+/// The time from the arrival of a notification to its sockets, as a histogram.
 ///
-/// Measured when a slice of a broadcast has been sent, for at least 16 subscribers together and at most 512, and counted
-/// for each of them. Who is flushed alone, after a full socket or a recovery, is
-/// not counted: that time is the client's.
+/// Measured when a slice of a broadcast has been sent, for at least 16 and at most 512 subscribers together, and
+/// counted for each of them. Subscribers that are flushed alone, after a full socket or a recovery, are not counted,
+/// because that time depends on the client.
 #[derive(Debug, Default)]
 pub struct Delays {
     counts: [AtomicU64; DELAY_BOUNDS_US.len() + 1],
@@ -82,7 +82,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// Counts `subscribers` that were served `delay_us` after the newest of what they got had come.
+    /// Counts `subscribers` that were served `delay_us` after their newest notification had arrived.
     pub(super) fn observe(&self, delay_us: u64, subscribers: u64) {
         let bucket = DELAY_BOUNDS_US.partition_point(|bound| *bound < delay_us);
         self.counts[bucket].fetch_add(subscribers, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Delays {
             .fetch_add(delay_us.saturating_mul(subscribers), Ordering::Relaxed);
     }
 
-    /// The subscribers in each bucket, without those below it and with those beyond the last; then the sum in
+    /// The number of subscribers per bucket, not cumulative, with those beyond the last bucket; then the sum in
     /// microseconds.
     #[must_use]
     pub fn read(&self) -> (Vec<u64>, u64) {
@@ -99,16 +99,16 @@ impl Delays {
     }
 }
 
-/// How late a loop takes up what others leave for it. Asked for, never measured unasked: an idle loop sleeps.
+/// How late a loop processes commands. Measured only on request, because an idle loop sleeps.
 #[derive(Debug, Default)]
 pub struct Probe {
-    /// When the loop was asked, in microseconds of the server's clock; 0 when it has answered.
+    /// When the loop was probed, in microseconds of the server's clock; 0 when it has replied.
     asked_us: AtomicU64,
     lag_us: AtomicU64,
 }
 
 impl Probe {
-    /// Notes that the loop is asked now. False when an earlier question is still open.
+    /// Notes that the loop is probed now. False while an earlier probe is pending.
     pub(super) fn ask(&self, now_us: u64) -> bool {
         let now_us = now_us.max(1);
         self.asked_us
@@ -116,14 +116,14 @@ impl Probe {
             .is_ok()
     }
 
-    /// Notes that the loop has taken the question up.
+    /// Notes that the loop has processed the probe.
     pub(super) fn answer(&self, now_us: u64) {
         let asked_us = self.asked_us.swap(0, Ordering::Relaxed);
         self.lag_us
             .store(now_us.saturating_sub(asked_us), Ordering::Relaxed);
     }
 
-    /// The lag, in microseconds: of the newest answer, or so far, of a question that is open.
+    /// The lag in microseconds: of the last reply, or of a pending probe so far.
     #[must_use]
     pub fn read(&self, now_us: u64) -> u64 {
         match self.asked_us.load(Ordering::Relaxed) {

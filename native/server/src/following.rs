@@ -1,4 +1,4 @@
-//! Which connection follows which log on a loop, and from where.
+//! Which connection follows which log on a loop, and from which position.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::loop_state::Core;
 use super::topics::{Audience, Audiences, Live, SharedLog, Topic};
 
 impl<H: Handler> Core<H> {
-    /// How many logs the connection follows.
+    /// The number of logs that the connection follows.
     pub fn subscriptions(&mut self, slot: SlotIndex) -> usize {
         self.connections.at(slot).subscriptions.len()
     }
@@ -32,7 +32,7 @@ impl<H: Handler> Core<H> {
             .collect()
     }
 
-    /// The cursor of the connection in a log; None when it does not follow.
+    /// The cursor of the connection in a log; None when it does not follow the log.
     pub fn cursor(&mut self, slot: SlotIndex, log: &SharedLog) -> Option<u64> {
         let place = self.topics.find(log.number)?;
         let subscription = self
@@ -50,7 +50,7 @@ impl<H: Handler> Core<H> {
         Some(audience.live[at as usize].cursor)
     }
 
-    /// A log that this loop follows, by number.
+    /// A log that this loop follows, looked up by its number.
     #[must_use]
     pub fn followed_log(&self, number: u64) -> Option<Arc<SharedLog>> {
         let place = self.topics.find(number)?;
@@ -59,7 +59,7 @@ impl<H: Handler> Core<H> {
             .map(|topic| Arc::clone(&topic.shared))
     }
 
-    /// The connections that follow a log. Looks at every connection: for what is rare.
+    /// The connections that follow a log. Searches all connections, so it is only for rare events.
     pub fn followers(&mut self, number: u64) -> Vec<SlotIndex> {
         let Some(place) = self.topics.find(number) else {
             return Vec::new();
@@ -76,8 +76,8 @@ impl<H: Handler> Core<H> {
             .collect()
     }
 
-    /// Makes the loop follow a log, so that what is appended from now on wakes it. Every call is undone by
-    /// one of `subscribe` or [`release`](Self::release).
+    /// Makes the loop follow a log, so that new entries wake it. Every call is paired with one of `subscribe` or
+    /// [`release`](Self::release).
     pub fn hold(&mut self, log: &Arc<SharedLog>) -> u32 {
         if let Some(place) = self.topics.find(log.number) {
             return place;
@@ -94,7 +94,7 @@ impl<H: Handler> Core<H> {
         })
     }
 
-    /// Lets go of a log that was held for nothing.
+    /// Releases a log that was held without a subscription.
     pub fn release(&mut self, place: u32) {
         if self
             .topics
@@ -107,14 +107,14 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Lets the connection follow a held log from `cursor` on. It must not follow it already, and the caller
-    /// has counted it in the log's `subscribers`.
+    /// Subscribes the connection to a held log from `cursor` on. It must not follow the log already, and the caller has
+    /// counted it in the log's `subscribers`.
     pub fn subscribe(&mut self, slot: SlotIndex, place: u32, cursor: u64, recovering: bool) {
         let topic = self.topics.at(place);
         topic.subscribers += 1;
         let connection = self.connections.at(slot);
         let framing = connection.framing();
-        // Most want plain frames, for which there is nothing to note.
+        // Most connections want plain frames, which need no registration.
         if framing != Framing::Plain {
             topic.shared.log.lock().want(framing);
         }
@@ -136,7 +136,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Ends the connection's subscription of a log; false when there is none.
+    /// Ends the connection's subscription to a log; false when there is none.
     pub fn unsubscribe(&mut self, slot: SlotIndex, log: &SharedLog) -> bool {
         let Some(place) = self.topics.find(log.number) else {
             return false;
@@ -155,7 +155,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Ends the connection's subscription number `at`.
+    /// Ends the connection's subscription at index `at`.
     pub(super) fn end_subscription(&mut self, slot: SlotIndex, at: usize) {
         let connection = self.connections.at(slot);
         let framing = connection.framing();
@@ -182,20 +182,20 @@ impl<H: Handler> Core<H> {
         self.release(place);
     }
 
-    /// Ends the connection's subscription number `at`, whose log has ended and which has all of it.
+    /// Ends the connection's subscription at index `at`; its log has ended, and the connection has all of it.
     pub(super) fn end_ended(&mut self, slot: SlotIndex, at: usize) {
         self.end_subscription(slot, at);
         self.end_without_subscription(slot, "program_deleted");
     }
 
-    /// Takes the entry `at` out of an audience that was lifted out of its topic.
+    /// Removes the entry `at` from an audience that was taken out of its topic.
     pub(super) fn leave_live(&mut self, place: u32, audience: &mut Audience, at: usize) {
         audience.live.swap_remove(at);
         audience.unmet = audience.unmet.min(audience.live.len());
         self.renumber(place, audience, at);
     }
 
-    /// Tells the subscriber at `at`, if there is one, where it stands.
+    /// Stores in the subscriber at `at`, if there is one, its new index.
     pub(super) fn renumber(&mut self, place: u32, audience: &Audience, at: usize) {
         let Some(target) = audience.live.get(at) else {
             return;
@@ -205,7 +205,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Takes one that is live out of its audience, to be served alone.
+    /// Removes a live subscriber from its audience, to serve it alone.
     pub(super) fn set_behind(&mut self, slot: SlotIndex, at: usize) {
         let connection = self.connections.at(slot);
         let framing = connection.framing();
@@ -234,7 +234,7 @@ impl<H: Handler> Core<H> {
             .find(|s| s.topic == place)
     }
 
-    /// Puts a subscriber that has everything before `cursor`, which is not before the head, among the live ones.
+    /// Adds a subscriber that has everything before `cursor`, which is not before the head, to the live ones.
     pub(super) fn join_live(&mut self, slot: SlotIndex, place: u32, cursor: u64) {
         let connection = self.connections.at(slot);
         let framing = connection.framing();

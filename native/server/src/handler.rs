@@ -1,4 +1,4 @@
-//! The interface of an application: what a server does with its clients' messages.
+//! The interface of an application: what a server does with the messages of its clients.
 
 use std::fmt::Debug;
 
@@ -8,65 +8,65 @@ use super::connection::SlotIndex;
 use super::loop_state::Core;
 use super::refusals::Refusal;
 
-/// A complete message of a client.
+/// A complete message from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     Text(&'a str),
     Binary(&'a [u8]),
 }
 
-/// What becomes of a handshake.
+/// The decision about a handshake.
 #[derive(Debug)]
 pub enum Admission {
     Accept,
-    /// Somebody else decides, and has [`Core::resume`] or [`Core::refuse`] called; the handshake's time goes on.
+    /// Another thread decides, and calls [`Core::resume`] or [`Core::refuse`]; the handshake's time continues to run.
     Wait,
     Refuse(Refusal),
 }
 
-/// What an application keeps of one connection. It begins as the default with the connection's first byte and is
-/// dropped as soon as the connection begins to close: what ends with a connection may end in `Drop`.
+/// The application's data about one connection. It is created as the default with the connection's first byte and
+/// dropped as soon as the connection begins to close, so `Drop` can end what belongs to the connection.
 pub trait ClientState: Default + 'static {
-    /// Bytes of memory that the client makes the application hold, of which the client chooses how many.
+    /// Bytes of the application's memory that the client controls.
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// Whether the client waits for a reply. A server that drains gives it some time.
+    /// Whether the client waits for a reply. A draining server gives it some time.
     fn awaits_reply(&self) -> bool {
         false
     }
 }
 
-/// For an application that keeps nothing.
+/// For an application without such data.
 impl ClientState for () {}
 
-/// The application of a server; every event loop has one of its own.
+/// The application of a server; every event loop has an instance of its own.
 ///
-/// All methods run on the loop's thread and must not block. A slot names a connection until the method
-/// returns; to name it later keep its [`Core::id`].
+/// All methods run on the loop's thread and must not block. A slot identifies a connection until the method returns; to
+/// refer to it later, keep its [`Core::id`].
 pub trait Handler: Sized + 'static {
-    /// What it keeps of each connection; see [`Core::client`].
+    /// Its data about each connection; see [`Core::client`].
     type Client: ClientState;
-    /// What other threads ask of it, through [`Shared::tell`](super::Shared::tell).
+    /// The commands that other threads send it, by [`Shared::tell`](super::Shared::tell).
     type Command: Debug + Send + 'static;
 
     /// Decides about a well-formed request for a WebSocket or an event stream.
     fn handshake(&mut self, core: &mut Core<Self>, slot: SlotIndex, request: &Request)
     -> Admission;
 
-    /// A connection that was accepted is open now.
+    /// An accepted connection is now open.
     fn opened(&mut self, _core: &mut Core<Self>, _slot: SlotIndex) {}
 
-    /// Takes a message. Messages of one connection come in the order sent.
+    /// Handles a message. Messages of one connection arrive in the order sent.
     fn message(&mut self, core: &mut Core<Self>, slot: SlotIndex, message: Message<'_>);
 
-    /// A connection's alarm, set by [`Core::set_alarm`], has come.
+    /// The alarm of a connection, set by [`Core::set_alarm`], is due.
     fn alarm(&mut self, _core: &mut Core<Self>, _slot: SlotIndex) {}
 
-    /// Another thread wants something.
+    /// Handles a command of another thread.
     fn command(&mut self, _core: &mut Core<Self>, _command: Self::Command) {}
 
-    /// About ten times a second.
+    /// Called about ten times a second.
     fn tick(&mut self, _core: &mut Core<Self>) {}
 }

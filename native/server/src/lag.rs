@@ -1,4 +1,4 @@
-//! Closes slow consumers, so that nobody waits for them.
+//! Closes slow consumers, so that they delay nobody else.
 
 use broker_core::log::Lost;
 
@@ -6,10 +6,10 @@ use super::connection::{BEHIND, SlotIndex, State};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 
-/// How many times the lag limit one may take to read what waits for it, though it reads a byte now and then.
+/// How many times longer than the lag limit a client may take to read its output if it reads slowly, but reads.
 const UNREAD_FACTOR: u64 = 4;
-/// How long one who is far behind may take nothing. A burst is larger than the limit in a moment, before anybody
-/// can have read it, and what is behind waits in a log that all share: who goes on reading costs nothing.
+/// How long a client that is far behind may take nothing. A burst exceeds the limit in a moment, before any client can
+/// have read it, and it is stored in a log that all share: a client that continues to read costs nothing.
 const STALL_MS: u64 = 1_000;
 
 impl<H: Handler> Core<H> {

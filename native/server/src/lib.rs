@@ -40,7 +40,7 @@
 //! | `mailbox`, `shared`, `lock`, `figures`, `config` | shared state; counters and limits |
 //!
 //! Invariants: a loop waits only for its epoll. Work that a client can cause is divided into shares, so that no client
-//! delays the others; memory that a client can occupy is counted ([`Core::weigh`]) and bounded.
+//! delays the others. Memory that a client can occupy is counted ([`Core::weigh`]) and bounded.
 
 mod broadcast;
 mod catch_up;

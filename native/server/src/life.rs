@@ -16,15 +16,15 @@ use super::shared::{Counters, Shared};
 use super::sys;
 use super::wire::Wire;
 
-/// How long a closing connection may take to read what is left for it.
+/// How long a closing connection may take to read its remaining output.
 const LINGER_MS: u64 = 5_000;
-/// How often it is read from meanwhile, 64 KiB at most each time; then it is reset. Closing a socket that has unread bytes
-/// resets it, which may destroy the farewell, so what a client had sent before it could know is read: 16 MiB are more than
-/// two kernels hold for it. Who sends more does not listen.
+/// How many times its input is still read, at most 64 KiB each time, before it is reset. Closing a socket with unread
+/// input resets the connection, which may destroy our close frame. So input that the client sent before it could know
+/// is read: 16 MiB are more than two kernels buffer for it. A client that sends more ignores us.
 const LINGER_READS: u8 = u8::MAX;
 
 impl<H: Handler> Core<H> {
-    /// Takes in an accepted socket; one that is over the limit is refused once its head has come.
+    /// Registers an accepted socket; one over the limit is refused once its head has arrived.
     pub(super) fn add(
         &mut self,
         socket: OwnedFd,
@@ -56,7 +56,7 @@ impl<H: Handler> Core<H> {
         self.schedule(slot);
     }
 
-    /// Finishes the handshake: the WebSocket, or the event stream, is open.
+    /// Finishes the handshake and opens the WebSocket or the event stream.
     pub(super) fn admit(&mut self, slot: SlotIndex) {
         let (shared, now_ms, id) = (
             Arc::clone(&self.shared),
@@ -93,7 +93,7 @@ impl<H: Handler> Core<H> {
             Decoder::new(Role::Server, config.message_limit_bytes, deflate.is_some());
         connection.bucket = Bucket::full(config.messages_burst, now_ms);
         connection.deadlines.end = Tick::NEVER;
-        // Spread, so that clients who came together are not pinged together for ever.
+        // Spread out, so that clients that connected together are not pinged together for ever.
         let first_ms = config.ping_ms / 2 + shared.random_below(config.ping_ms / 2 + 1);
         connection.deadlines.ping = Tick::at_ms(now_ms + first_ms);
         shared.note_open(id, true);
@@ -103,7 +103,7 @@ impl<H: Handler> Core<H> {
         self.touch(slot);
     }
 
-    /// Ends a handshake with an HTTP answer.
+    /// Ends a handshake with an HTTP response.
     pub fn refuse(&mut self, slot: SlotIndex, refusal: &Refusal) {
         let shared = Arc::clone(&self.shared);
         let connection = self.connections.at(slot);
@@ -136,7 +136,7 @@ impl<H: Handler> Core<H> {
         self.begin_closing(slot);
     }
 
-    /// Sends a close frame, or its like, and ends the connection once that is gone or the linger time is over.
+    /// Sends a close frame or its equivalent, and ends the connection once that is sent or the linger time is over.
     pub fn close(&mut self, slot: SlotIndex, code: u16, reason: &str) {
         let connection = self.connections.at(slot);
         if connection.state != State::Open {
@@ -165,7 +165,7 @@ impl<H: Handler> Core<H> {
         connection.deadlines.alarm = Tick::NEVER;
         let is_heavy = connection.out.unsent_bytes() > CROWDED_BYTES;
         self.weigh(slot);
-        // What nobody reads must not be kept because of the farewell behind it.
+        // Output that the client does not read must not be kept because of the close frame after it.
         let linger_ms = if is_heavy && self.is_crowded() {
             0
         } else {
@@ -176,13 +176,13 @@ impl<H: Handler> Core<H> {
         self.touch(slot);
     }
 
-    /// Takes a connection out of those known to be open, and drops what the handler keeps of it.
+    /// Removes a connection from those known to be open, and drops the handler's data about it.
     fn note_closed(&mut self, slot: SlotIndex) {
         self.shared.note_open(self.connections.id(slot), false);
         self.connections.at(slot).client = H::Client::default();
     }
 
-    /// Forgets a connection at once.
+    /// Removes a connection at once.
     pub(super) fn drop_connection(&mut self, slot: SlotIndex) {
         if self.connections.at(slot).state == State::Free {
             return;
@@ -201,7 +201,7 @@ impl<H: Handler> Core<H> {
         self.connections.give_back(slot);
     }
 
-    /// Ends the socket's writing side once everything is out.
+    /// Shuts down the socket's writing side once all output is sent.
     pub(super) fn finish_closing(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
         let is_over = connection.state == State::Closing && connection.out.bytes.is_empty();

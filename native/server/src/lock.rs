@@ -1,8 +1,8 @@
-//! A mutex that outlives a panic of its holder.
+//! A mutex that survives a panic of its holder.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A short lock. What it guards is whole between statements, so the panic of a holder does not spoil it.
+/// A short lock. The data is consistent between statements, so the panic of a holder does not corrupt it.
 #[derive(Debug, Default)]
 pub struct Lock<T> {
     mutex: Mutex<T>,
@@ -19,19 +19,19 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits for the lock; never across I/O.
+    /// Waits for the lock; not to be held across I/O.
     #[cfg(not(feature = "tsan"))]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.wait()
     }
 
-    /// Waits for the lock, so that ThreadSanitizer sees it.
+    /// Waits for the lock in a way that ThreadSanitizer can see.
     #[cfg(feature = "tsan")]
     pub fn lock(&self) -> watched::Guard<'_, T> {
         watched::Guard::new(self.wait(), &self.handover)
     }
 
-    /// Whether nobody has it.
+    /// Whether the lock is free.
     #[cfg(test)]
     pub fn is_free(&self) -> bool {
         self.mutex.try_lock().is_ok()
@@ -42,8 +42,8 @@ impl<T> Lock<T> {
     }
 }
 
-/// ThreadSanitizer does not see the locks of a standard library that was built without it, but our own atomics: each
-/// holder leaves a mark that the next one reads.
+/// ThreadSanitizer does not see the locks of a standard library that was built without it, but it sees our own atomics:
+/// each holder writes a mark that the next one reads.
 #[cfg(feature = "tsan")]
 mod watched {
     use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! One event loop's connections and their subscriptions: what a handler works with.
+//! One event loop's connections and their subscriptions, which a handler works with.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use super::sys::Poll;
 use super::topics::Topics;
 use super::wheel::Wheel;
 
-/// The close code and reason of one who does not keep up.
+/// The close code and reason of a slow consumer.
 pub const SLOW_CONSUMER: (u16, &str) = (4008, "slow_consumer");
 
 /// The state of one event loop. See [`Handler`] for who uses it and when.
@@ -34,24 +34,24 @@ pub struct Core<H: Handler> {
     pub(super) deflater: Deflater,
     pub(super) span: Span,
     pub(super) results: Vec<i32>,
-    /// Connections with something to send, who has waited longest first.
+    /// Connections with output, the longest waiting first.
     pub(super) touched: VecDeque<SlotIndex>,
-    /// Connections whose socket was full; some may have gone on since.
+    /// Connections whose socket was full; some may be writable again.
     pub(super) blocked: Vec<SlotIndex>,
-    /// Connections that may have data to read that no event will announce.
+    /// Connections that may have input that no event will announce.
     pub(super) unread: VecDeque<SlotIndex>,
-    /// Topics with news for somebody, which has waited longest first.
+    /// Topics with entries to broadcast, the longest waiting first.
     pub(super) grown: VecDeque<u32>,
     /// Subscribers of one slice of a broadcast.
     pub(super) slice: usize,
-    /// Subscribers that were served since the delay was measured last.
+    /// Subscribers served since the delay was last measured.
     pub(super) unmeasured: usize,
-    /// What each of the other things of a turn may take at least, because the broadcast before has taken long.
+    /// The least time for each other step of a turn, because the previous broadcast has taken long.
     pub(super) share: Duration,
     pub(super) scratch: Vec<u8>,
-    /// What the connections have waiting here, see [`Core::weigh`].
+    /// The memory that the connections occupy, see [`Core::weigh`].
     pub(super) waiting_bytes: usize,
-    /// Handshakes that the handler wants to decide about once more.
+    /// Handshakes that the handler wants to decide about again.
     pub(super) resumed: Vec<SlotIndex>,
 }
 
@@ -88,12 +88,12 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// The lasting name of the connection in `slot`.
+    /// The permanent id of the connection in `slot`.
     pub fn id(&mut self, slot: SlotIndex) -> ConnId {
         self.connections.id(slot)
     }
 
-    /// The slot of a connection that is still there.
+    /// The slot of a connection that still exists.
     pub fn find(&mut self, id: ConnId) -> Option<SlotIndex> {
         self.connections.find(id)
     }
@@ -110,22 +110,22 @@ impl<H: Handler> Core<H> {
         (self.connections.at(slot).state == State::Waiting).then_some(slot)
     }
 
-    /// Asks for [`Handler::handshake`] once more, when the handler returns.
+    /// Calls [`Handler::handshake`] again, after the handler returns.
     pub fn resume(&mut self, slot: SlotIndex) {
         self.resumed.push(slot);
     }
 
-    /// Whether the connection can still be spoken to.
+    /// Whether output can still be sent to the connection.
     pub fn is_open(&mut self, slot: SlotIndex) -> bool {
         self.connections.at(slot).state == State::Open
     }
 
-    /// What the handler keeps of a connection.
+    /// The handler's data about a connection.
     pub fn client(&mut self, slot: SlotIndex) -> &mut H::Client {
         &mut self.connections.at(slot).client
     }
 
-    /// The client's address; of one behind a trusted proxy the one that the proxy names.
+    /// The client's address; behind a trusted proxy, the address that the proxy names.
     pub fn address(&mut self, slot: SlotIndex) -> IpAddr {
         self.connections.at(slot).peer.address
     }
@@ -144,18 +144,18 @@ impl<H: Handler> Core<H> {
         connection.deadlines.timer = Tick::of_tick(self.wheel.set(next.ms(), slot));
     }
 
-    /// Asks for [`Handler::alarm`] at `at_ms` of the loop's clock; None takes it back.
+    /// Requests [`Handler::alarm`] at `at_ms` of the loop's clock; None cancels the request.
     pub fn set_alarm(&mut self, slot: SlotIndex, at_ms: Option<u64>) {
         self.connections.at(slot).deadlines.alarm = at_ms.map_or(Tick::NEVER, Tick::at_ms);
         self.schedule(slot);
     }
 
-    /// Whether nothing is read from a connection because the handler has said so.
+    /// Whether the handler has stopped reading from a connection.
     pub fn is_paused(&mut self, slot: SlotIndex) -> bool {
         self.connections.at(slot).reading.is_paused
     }
 
-    /// Stops reading from a connection, or goes on.
+    /// Stops or resumes reading from a connection.
     pub fn set_paused(&mut self, slot: SlotIndex, paused: bool) {
         let connection = self.connections.at(slot);
         connection.reading.is_paused = paused;
@@ -164,7 +164,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Queues a connection for reading, behind those that wait already.
+    /// Queues a connection for reading, after those that wait already.
     pub(super) fn read_later(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
         if !std::mem::replace(&mut connection.queued.to_read, true) {
@@ -183,7 +183,7 @@ impl<H: Handler> Core<H> {
         )
     }
 
-    /// Counts anew what a connection makes us hold.
+    /// Recounts the memory that a connection makes us hold.
     pub fn weigh(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
         let weight = connection.held_bytes();
@@ -191,18 +191,18 @@ impl<H: Handler> Core<H> {
         connection.weight = weight;
     }
 
-    /// Whether the connections of this loop hold all the memory that they may.
+    /// Whether the connections of this loop occupy all the memory they may.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.waiting_bytes > self.shared.config.waiting_bytes / self.shared.mailboxes.len()
     }
 
-    /// Whether something waits to be broadcast, or may.
+    /// Whether a broadcast is, or may be, pending.
     pub(super) fn has_news(&self) -> bool {
         !self.grown.is_empty() || self.shared.mailboxes[self.index].has_news()
     }
 
-    /// Queues a connection for sending, behind those that wait already.
+    /// Queues a connection for sending, after those that wait already.
     pub(super) fn touch(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
         if !connection.queued.to_flush {

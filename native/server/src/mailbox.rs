@@ -8,25 +8,25 @@ use super::lock::Lock;
 use super::refusals::Refusal;
 use super::sys::Wake;
 
-/// One request to a loop. Those about a connection are ignored when it is gone.
+/// One request to a loop. A request about a connection that is gone is ignored.
 #[derive(Debug)]
 pub enum Command<C> {
     /// The log with this number has grown or ended.
     Log(u64),
-    /// Decide about a handshake that waits once more.
+    /// Decide again about a handshake that waits.
     Resume(ConnId),
     /// End a handshake that waits.
     Refuse(ConnId, Refusal),
-    /// Send every client away within so many milliseconds.
+    /// Tell all clients to reconnect, spread over this many milliseconds.
     Drain(u64),
-    /// Say how late the loop is.
+    /// Report how late the loop is.
     Probe,
     Stop,
-    /// Something for the handler.
+    /// A command for the handler.
     Handler(C),
 }
 
-/// A loop's queue of commands. Senders wake the loop once, however many commands they leave before it looks.
+/// A loop's queue of commands. Senders wake the loop once, however many commands they add before it reads them.
 #[derive(Debug)]
 pub struct Mailbox<C> {
     queue: Lock<Vec<Command<C>>>,
@@ -52,7 +52,7 @@ impl<C> Mailbox<C> {
         self.wake.fd()
     }
 
-    /// Leaves a command; commands of one sender are taken in order. Those for a loop that is no more are dropped.
+    /// Adds a command; commands of one sender are taken in order. Commands for a loop that has ended are dropped.
     pub fn send(&self, command: Command<C>) {
         {
             let mut queue = self.queue.lock();
@@ -66,27 +66,27 @@ impl<C> Mailbox<C> {
         }
     }
 
-    /// Nobody will take commands any more.
+    /// Closes the mailbox: nothing will take commands any more.
     pub(super) fn close(&self) {
         let mut queue = self.queue.lock();
         self.is_closed.store(true, Ordering::Relaxed);
         *queue = Vec::new();
     }
 
-    /// Whether what is left here may be taken.
+    /// Whether commands are still accepted.
     #[cfg(test)]
     pub(super) fn takes(&self) -> bool {
         !self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether commands wait; may be late by a moment.
+    /// Whether commands wait; the answer may be out of date by a moment.
     pub(super) fn has_news(&self) -> bool {
         self.is_woken.load(Ordering::Relaxed)
     }
 
     /// Moves all commands into `commands`, which is empty.
     pub fn take(&self, commands: &mut Vec<Command<C>>) {
-        // Cleared first: a command that comes after this line wakes the loop again.
+        // Cleared first: a command that is added after this line wakes the loop again.
         self.is_woken.store(false, Ordering::Release);
         std::mem::swap(&mut *self.queue.lock(), commands);
     }

@@ -6,10 +6,10 @@ use super::connection::{SlotIndex, State};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 
-/// A client may leave this many times the lag limit of answers unread …
+/// A client may leave this many times the lag limit of replies unread …
 const UNREAD_FACTOR: usize = 4;
-/// … but only so many bytes while the loop is crowded, and as many of calls without an answer. Longer recoveries then
-/// follow as pushes, which wait in the shared log.
+/// … but only this many bytes while the loop's memory is used up, and the same number for calls without a reply. Longer
+/// recoveries then follow as pushes, which wait in the shared log.
 pub(super) const CROWDED_BYTES: usize = 4 << 10;
 
 impl<H: Handler> Core<H> {
@@ -18,9 +18,9 @@ impl<H: Handler> Core<H> {
         self.send(slot, Opcode::Text, payload);
     }
 
-    /// Sends a message, deflated where that was agreed on, pays and does not keep others waiting.
+    /// Sends a message, deflated where that was negotiated, saves bytes, and does not delay others.
     ///
-    /// A client that has left too much unread is closed instead; one that takes no messages gets none.
+    /// A client that has left too many bytes unread is closed instead; one without messages gets none.
     pub fn send(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
         if !self.connections.at(slot).wire.has_messages() || !self.may_answer(slot) {
             return;
@@ -43,12 +43,12 @@ impl<H: Handler> Core<H> {
         self.touch(slot);
     }
 
-    /// Sends a control frame, or an application's own frame.
+    /// Sends a control frame, or a frame of the application.
     pub(super) fn send_control(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
         self.send_whole(slot, |out| frame::encode(opcode, payload, false, out));
     }
 
-    /// Sends what `put` appends: a whole frame, or a whole event.
+    /// Sends what `put` appends: one whole frame or event.
     pub(super) fn send_whole(&mut self, slot: SlotIndex, put: impl FnOnce(&mut Vec<u8>)) {
         if self.may_answer(slot) {
             put(&mut self.connections.at(slot).out.bytes);
@@ -57,7 +57,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Closes a connection that makes us hold more than its part while the loop is crowded.
+    /// Closes a connection that occupies more than its share while the loop's memory is used up.
     pub fn end_crowding(&mut self, slot: SlotIndex) {
         self.weigh(slot);
         if !self.is_crowded() {
@@ -70,8 +70,8 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Ends a connection whose socket is full with more behind it than may wait while the loop is crowded. At once: a
-    /// farewell behind what is not read would not be read either.
+    /// Ends a connection whose socket is full and whose output exceeds what it may hold while the loop's memory is used
+    /// up. It ends at once: the client would not read a close frame either, after output that it does not read.
     pub(super) fn end_unread(&mut self, slot: SlotIndex) {
         self.weigh(slot);
         if self.is_crowded() && self.connections.at(slot).out.unsent_bytes() > CROWDED_BYTES {
@@ -80,7 +80,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Bytes that one more answer may have before the client counts as one that does not read.
+    /// The longest next reply before the client counts as a slow consumer.
     pub fn answer_room(&mut self, slot: SlotIndex) -> usize {
         self.unread_limit()
             .saturating_sub(self.connections.at(slot).out.unsent_bytes())

@@ -1,13 +1,13 @@
 //! From logs and out-buffers to sockets: the part that both paths share.
 //!
-//! Two paths. *Broadcast* (`broadcast`): all live subscribers of a log stand at the same cursor, so one span goes to all of
-//! them and nothing needs to be noted for those that took it whole. *Flush* (`catch_up`): a connection that has bytes of its
-//! own waiting, or is behind, is served alone: its out-buffer first, then each log it is behind in. It gets a share, then
-//! it queues again, and the broadcast of something new goes before the queue.
+//! Two paths. *Broadcast* (`broadcast`): all live subscribers of a log are at the same cursor, so one span goes to all
+//! of them, and a subscriber that took it whole needs no bookkeeping. *Flush* (`catch_up`): a connection that has
+//! output of its own, or is behind, is served alone: its out-buffer first, then each log in which it is behind. It gets
+//! a share, then it queues again, and broadcasts of new entries go before the queue.
 //!
-//! Frames, or events where a connection is sent those, never interleave: when a socket takes a frame in part, the rest of that one frame is copied into the
-//! out-buffer, and the cursor moves to the next frame. So cursors always stand between frames, and whatever is put into
-//! the out-buffer later comes after a whole frame.
+//! Frames, or events on an event stream, never interleave: when a socket takes part of a frame, the rest of that one
+//! frame is copied into the out-buffer, and the cursor moves to the next frame. So cursors always point between frames,
+//! and whatever is added to the out-buffer later follows a whole frame.
 
 use broker_core::log::{Framing, Lost, Span};
 
@@ -16,7 +16,7 @@ use super::handler::Handler;
 use super::loop_state::Core;
 use super::shared::Counters;
 
-/// What is deflated before others have their turn: 2 ms of work at 60 MB/s.
+/// How much is deflated before others have their turn: 2 ms of work at 60 MB/s.
 const DEFLATE_BYTES: u64 = 128 << 10;
 
 impl<H: Handler> Core<H> {
@@ -41,8 +41,8 @@ impl<H: Handler> Core<H> {
         log.read(cursor, until, bytes, framing, span)
     }
 
-    /// Notes that a socket took `sent` bytes of a slice of `span` and is full: the rest of a frame it took in part
-    /// goes to the out-buffer. Returns the frames that are done with, the one in part included.
+    /// Notes that a socket took `sent` bytes of a slice of `span` and is full: the rest of a partly sent frame goes to
+    /// the out-buffer. Returns the number of frames done, including the partly sent one.
     pub(super) fn keep_rest(
         &mut self,
         slot: SlotIndex,

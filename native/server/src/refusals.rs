@@ -7,7 +7,7 @@ use broker_core::protocol::handshake;
 use super::shared::Counters;
 use super::sys;
 
-/// An HTTP answer that ends a handshake.
+/// An HTTP response that ends a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
@@ -15,7 +15,7 @@ pub struct Refusal {
     pub body: Vec<u8>,
 }
 
-/// Which limit a connection is over.
+/// The limit that a connection exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// The server's.
@@ -25,7 +25,7 @@ pub enum NoRoom {
 }
 
 impl Refusal {
-    /// A JSON error as the HTTP door words it. `name` and `description` have nothing to escape.
+    /// A JSON error, worded as the HTTP door does. `name` and `description` contain nothing that has to be escaped.
     #[must_use]
     pub fn json(status: u16, name: &str, description: &str) -> Self {
         let body = format!(
@@ -45,7 +45,7 @@ impl Refusal {
         self
     }
 
-    /// What one is told for whom there is no room.
+    /// The refusal of a connection for which there is no room.
     #[must_use]
     pub fn no_room(reason: NoRoom) -> Self {
         match reason {
@@ -59,7 +59,7 @@ impl Refusal {
     }
 }
 
-/// The headers that let pages read an answer; `readable_by` is their origin, or `*` for any.
+/// The headers that let pages read a response; `readable_by` is their origin, or `*` for any.
 #[must_use]
 pub(super) fn headers_for(readable_by: Option<&str>) -> Vec<(&str, &str)> {
     let Some(origin) = readable_by else {
@@ -78,7 +78,7 @@ pub(super) fn headers_for(readable_by: Option<&str>) -> Vec<(&str, &str)> {
     headers
 }
 
-/// Turns a connection away that there is no room for at all; its request is never read.
+/// Refuses a connection for which there is no room at all; its request is never read.
 pub(super) fn refuse_unread(socket: &OwnedFd, reason: NoRoom, counters: &Counters) {
     let mut out = Vec::new();
     let refusal = Refusal::no_room(reason);
@@ -88,7 +88,7 @@ pub(super) fn refuse_unread(socket: &OwnedFd, reason: NoRoom, counters: &Counter
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
     handshake::refuse(refusal.status, &headers, &refusal.body, &mut out);
-    // What does not fit at once is lost: there is no room to keep it.
+    // Bytes that do not fit at once are lost: there is no room to keep them.
     let _ = sys::write(socket, &out);
     Counters::add(&counters.refused, 1);
 }

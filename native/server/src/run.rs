@@ -17,7 +17,7 @@ use super::send::open_sender;
 use super::shared::Shared;
 use super::sys::{self, Poll};
 
-/// Why a server does not start.
+/// Why a server cannot start.
 #[derive(Debug)]
 pub enum StartError {
     Config(ConfigError),
@@ -47,7 +47,7 @@ impl From<io::Error> for StartError {
     }
 }
 
-/// A server: made, started once, stopped once. Dropping it stops it.
+/// A server, which is created, started once and stopped once. Dropping it stops it.
 #[derive(Debug)]
 pub struct Server<C> {
     shared: Arc<Shared<C>>,
@@ -55,10 +55,10 @@ pub struct Server<C> {
 }
 
 impl<C> Server<C> {
-    /// Checks the configuration; nothing is opened to the network yet.
+    /// Checks the configuration; does not open anything to the network yet.
     ///
     /// # Errors
-    /// A bad argument, or no descriptors.
+    /// An invalid argument, or no descriptors left.
     pub fn new(config: Config) -> Result<Self, StartError> {
         config.validate()?;
         parse_host(&config.host)?;
@@ -74,16 +74,17 @@ impl<C> Server<C> {
         })
     }
 
-    /// What the loops share.
+    /// The state that the loops share.
     #[must_use]
     pub fn shared(&self) -> &Arc<Shared<C>> {
         &self.shared
     }
 
-    /// Binds, starts a loop with the handler that `build` makes for each number, and returns the bound port.
+    /// Binds, starts each loop with a handler that `build` makes from the loop's number, and returns the bound port.
     ///
     /// # Errors
-    /// The port is not available, a watch or a thread cannot be created, or `io_uring` was required and is refused.
+    /// The port is not available, a watch or a thread cannot be created, or `io_uring` was required and is not
+    /// permitted.
     pub fn start<H: Handler<Command = C>>(
         &self,
         build: impl Fn(usize) -> H + Clone + Send + 'static,
@@ -104,7 +105,7 @@ impl<C> Server<C> {
             let (shared, build) = (Arc::clone(&self.shared), build.clone());
             let of_loop = Arc::clone(&self.shared);
             let (started, is_started) = std::sync::mpsc::channel();
-            // The loop is made on its own thread: a ring belongs to the thread that opened it.
+            // The loop is created on its own thread, because a ring belongs to the thread that opened it.
             let thread = thread::Builder::new()
                 .name(format!("broker-loop-{index}"))
                 .spawn(move || match open_loop(shared, index, listener, &build) {
@@ -124,7 +125,7 @@ impl<C> Server<C> {
         Ok(address.port())
     }
 
-    /// Sends every client away within `over_ms` and takes no new ones; returns at once.
+    /// Tells all clients to reconnect within `over_ms` and accepts no new ones; returns at once.
     pub fn drain(&self, over_ms: u64) {
         self.shared.is_draining.store(true, Ordering::Release);
         for mailbox in &self.shared.mailboxes {
@@ -132,14 +133,14 @@ impl<C> Server<C> {
         }
     }
 
-    /// Closes everything and waits for the loops to end. Idempotent; not to be called from a loop.
+    /// Closes everything and waits for the loops to end. Idempotent; must not be called from a loop.
     pub fn stop(&self) {
         let loops = std::mem::take(&mut *self.loops.lock());
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Command::Stop);
         }
         for event_loop in loops {
-            // A loop that panicked has said so on standard error and counts as dead.
+            // A loop that panicked has reported it on standard error and counts as dead.
             let _ = event_loop.join();
         }
     }
@@ -162,8 +163,8 @@ fn open_loop<H: Handler>(
     EventLoop::new(core, build(index), listener)
 }
 
-/// Runs a loop until it is told to stop. One that panics is counted, its clients are let go of so that they come back
-/// elsewhere, and nothing is left for it any more; its listener goes with it, so that new ones meet the other loops.
+/// Runs a loop until it is told to stop. A loop that panics is counted, its clients are disconnected so that they
+/// reconnect elsewhere, and its mailbox is closed. Its listener closes too, so new clients reach the other loops.
 fn run_watched<H: Handler>(
     mut event_loop: EventLoop<H>,
     shared: &Shared<H::Command>,
@@ -174,7 +175,8 @@ fn run_watched<H: Handler>(
         return;
     }
     shared.mailboxes[index].close();
-    // What the panic has left half done may make this fail too: then the sockets are closed uncounted.
+    // This may fail too, because of what the panic has left half done: then the sockets are closed without being
+    // counted.
     let _ = catch_unwind(AssertUnwindSafe(|| event_loop.abandon()));
     drop(event_loop);
     shared.dead_loops.fetch_add(1, Ordering::Relaxed);
@@ -211,7 +213,7 @@ mod tests {
         b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-    /// Echoes, until it is told something that it cannot stand.
+    /// Echoes, until a command makes it panic.
     struct Fragile;
 
     impl Handler for Fragile {
@@ -250,7 +252,7 @@ mod tests {
         socket.write_all(&frame).expect("room");
     }
 
-    /// Whether the socket answers; if not, it has ended.
+    /// Whether the socket replies; if not, it has ended.
     fn echoes(socket: &mut TcpStream) -> bool {
         say(socket, "x");
         match socket.read(&mut [0; 3]) {
@@ -295,7 +297,7 @@ mod tests {
             assert!(Instant::now() < deadline, "who is gone does not count");
             thread::yield_now();
         }
-        // New ones meet the other loop, and what is left for the dead one is not kept.
+        // New clients reach the other loop, and commands for the dead one are dropped.
         assert!((0..20).all(|_| echoes(&mut connect(port))));
         shared.probe();
         let kept = shared

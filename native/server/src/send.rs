@@ -12,29 +12,29 @@ use super::topics::Live;
 
 /// Sends the same bytes to many sockets without waiting for any of them.
 ///
-/// `results` becomes one number for each target in order: the bytes taken, or an error number negated
+/// `results` becomes one number for each target in order: the number of bytes taken, or a negated error number
 /// (`EAGAIN` when the socket is full).
 pub(super) trait Sender {
-    /// The name that `stats` shows.
+    /// The name in `stats`.
     fn name(&self) -> &'static str;
 
     fn send_all(&mut self, targets: &[Live], bytes: &[u8], results: &mut Vec<i32>);
 }
 
-/// A way of sending, and why it is used.
+/// A way to send, and why it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
     pub name: &'static str,
     pub reason: String,
 }
 
-/// Where it is kept which way the loops send.
+/// Where the loops report their way of sending.
 pub(super) type Told = Arc<Lock<Way>>;
 
-/// The sender that `choice` asks for; `told` learns which it is, and when that changes.
+/// The sender that `choice` requests; `told` is notified of which one it is, and of each change.
 ///
 /// # Errors
-/// When `io_uring` is demanded and the kernel refuses it.
+/// When `io_uring` is required and the kernel does not permit it.
 pub(super) fn open_sender(choice: SendChoice, told: &Told) -> io::Result<Box<dyn Sender>> {
     let (sender, reason): (Box<dyn Sender>, _) = match (choice, Ring::open) {
         (SendChoice::Send, _) => (Box::new(Plain), "it is set".to_owned()),
@@ -51,7 +51,7 @@ pub(super) fn open_sender(choice: SendChoice, told: &Told) -> io::Result<Box<dyn
     Ok(sender)
 }
 
-/// One `send` a socket.
+/// One `send` per socket.
 struct Plain;
 
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -67,7 +67,7 @@ impl Sender for Plain {
     }
 }
 
-/// The bytes taken, or an error number negated.
+/// The number of bytes taken, or a negated error number.
 #[expect(unsafe_code, reason = "the sockets are named by number, see Live")]
 fn send_one(target: Live, bytes: &[u8]) -> i32 {
     // SAFETY: the pointer and the length describe `bytes`.
@@ -80,21 +80,21 @@ fn send_one(target: Live, bytes: &[u8]) -> i32 {
     }
 }
 
-/// Many sends a system call.
+/// Many sends per system call.
 struct Ring {
     ring: IoUring,
 }
 
-/// 512 sends a submission: more gain nothing and hold the first ones back.
+/// 512 sends per submission: more gain nothing and delay the first ones.
 const BATCH: u32 = 512;
-/// How often in a row the kernel may be interrupted or out of room without sending anything.
+/// How many times in a row the kernel may be interrupted or out of resources without sending anything.
 const FRUITLESS: usize = 1_000;
-/// Of a send of which the kernel has not said how it ended, so that its connection cannot go on.
+/// The result of a send whose outcome the kernel has not reported, so that its connection cannot go on.
 const UNKNOWN: i32 = -libc::ECANCELED;
 
 impl Ring {
-    /// Opens a ring and sends a byte through it: a kernel may know rings and not sends (before 5.6), and a container may
-    /// allow to open one and not to use it.
+    /// Opens a ring and sends a byte through it: a kernel may support rings but no sends (before 5.6), and a container
+    /// may permit opening a ring but not using it.
     fn open() -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -138,7 +138,7 @@ impl Ring {
         })
     }
 
-    /// Queues a send; the queue has room.
+    /// Queues a send; the caller ensures that the queue has room.
     #[expect(unsafe_code, reason = "the kernel reads the bytes by address")]
     fn queue(&mut self, target: Live, bytes: &[u8], user_data: u64) {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -146,17 +146,17 @@ impl Ring {
             .flags(FLAGS)
             .build()
             .user_data(user_data);
-        // SAFETY: `bytes` outlives the operation, because `send_round` returns only after it has taken the completion of
-        // everything that was queued. Where the kernel refuses to say more, nothing is under way: a send that may not wait
-        // ends while it is submitted, and what was not submitted goes with the ring. A full queue cannot happen: a round
-        // queues at most `BATCH`.
+        // SAFETY: `bytes` outlives the operation, because `send_round` returns only after it has taken the completion
+        // of everything that was queued. If the kernel stops reporting, nothing is in flight: a send that may not wait
+        // ends while it is submitted, and what was not submitted is dropped with the ring. The queue cannot be full: a
+        // round queues at most `BATCH`.
         let _ = unsafe { self.ring.submission().push(&entry) };
     }
 
-    /// Sends to at most [`BATCH`] targets; `results` has [`UNKNOWN`] for each.
+    /// Sends to at most [`BATCH`] targets; `results` has [`UNKNOWN`] for each at first.
     ///
     /// # Errors
-    /// The kernel does not work the ring any more: how many of the first targets it has taken up, and what it says.
+    /// The kernel no longer processes the ring: how many of the first targets it has taken up, and its error.
     fn send_round(
         &mut self,
         targets: &[Live],
@@ -181,7 +181,7 @@ impl Ring {
                 return Ok(());
             }
             fruitless = if missing < before { 0 } else { fruitless + 1 };
-            // Interrupted or momentarily out of room: what was queued stays queued, so ask again.
+            // Interrupted or momentarily out of resources: queued sends stay queued, so submit again.
             if let Err(error) = outcome {
                 let code = error.raw_os_error();
                 let may_pass = [libc::EINTR, libc::EAGAIN, libc::EBUSY]
@@ -199,7 +199,7 @@ fn named(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// A ring while the kernel works it, and plain sends from then on.
+/// A ring as long as the kernel processes it, and plain sends from then on.
 struct Preferred {
     ring: Option<Ring>,
     told: Told,
@@ -299,7 +299,7 @@ mod tests {
             len: 4,
             filter: filter.as_mut_ptr(),
         };
-        // SAFETY: both calls read their arguments only, which outlive them.
+        // SAFETY: both calls only read their arguments, which outlive them.
         let done = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(
@@ -311,7 +311,7 @@ mod tests {
         assert!(done, "{}", io::Error::last_os_error());
     }
 
-    /// What `auto` comes to where one system call fails.
+    /// What `auto` chooses when one system call fails.
     fn way_without(call: libc::c_long, error: i32) -> Way {
         let told = told();
         let of_thread = Arc::clone(&told);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_cannot_work_a_ring_gets_plain_sends() {
-        // Linux 5.5 knows rings and cannot be asked for their operations; some containers allow to open a ring only.
+        // Linux 5.5 supports rings but not the query for their operations; some containers only permit opening a ring.
         for (call, error) in [
             (libc::SYS_io_uring_setup, libc::EPERM),
             (libc::SYS_io_uring_register, libc::EINVAL),
@@ -353,7 +353,8 @@ mod tests {
         sender.send_all(&targets, b"one", &mut results);
         assert_eq!(results, [3; 700]);
         let other = std::fs::File::open("/dev/null").expect("it is there");
-        // SAFETY: both are descriptors of this test; the ring's number now means something else, and is closed with it.
+        // SAFETY: both are descriptors of this test; the ring's number now refers to another file, and is closed with
+        // it.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), ring_fd) } >= 0);
         for _ in 0..2 {
             sender.send_all(&targets, b"two", &mut results);

@@ -1,4 +1,4 @@
-//! What the loops of a server share.
+//! The state that the loops of a server share.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -37,26 +37,26 @@ impl Counters {
     }
 }
 
-/// Everything that is not one loop's own.
+/// All state that does not belong to one loop.
 #[derive(Debug)]
 pub struct Shared<C> {
     pub config: Config,
     pub mailboxes: Vec<Mailbox<C>>,
     pub counters: Counters,
-    /// Loops that a fault of ours has ended.
+    /// Loops that ended because of a bug.
     pub dead_loops: AtomicUsize,
     /// One for each loop.
     pub probes: Vec<Probe>,
     pub is_draining: AtomicBool,
-    /// Connections, those in their handshake included.
+    /// Connections, including those in their handshake.
     pub connections: AtomicUsize,
-    /// How the loops send, as the one says that chose last.
+    /// How the loops send, as reported by the loop that chose last.
     pub send_way: Arc<Lock<Way>>,
     addresses: Lock<HashMap<IpAddr, usize>>,
-    /// For each loop and slot the generation plus one of the open connection there, else 0.
+    /// For each loop and slot, the generation plus one of the open connection there, else 0.
     open: Vec<Lock<Vec<u32>>>,
     started: Instant,
-    /// Milliseconds since 1970 when it was made, as far as is known.
+    /// Milliseconds since 1970 at its creation, as far as is known.
     started_wall_ms: AtomicU64,
     random: RandomState,
     drawn: AtomicU64,
@@ -97,19 +97,19 @@ impl<C> Shared<C> {
         })
     }
 
-    /// Milliseconds since the server was made; never goes back.
+    /// Milliseconds since the server was created; never decreases.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Microseconds since the server was made; never goes back.
+    /// Microseconds since the server was created; never decreases.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Asks each loop how late it is; `probes` tells.
+    /// Asks each loop how late it is; `probes` has the replies.
     pub fn probe(&self) {
         for (probe, mailbox) in self.probes.iter().zip(&self.mailboxes) {
             if probe.ask(self.now_us()) {
@@ -118,7 +118,7 @@ impl<C> Shared<C> {
         }
     }
 
-    /// Milliseconds since 1970, as the application has said last; until then as the machine says.
+    /// Milliseconds since 1970, as set by the application; until then by the machine's clock.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.started_wall_ms
@@ -126,13 +126,13 @@ impl<C> Shared<C> {
             .saturating_add(self.now_ms())
     }
 
-    /// Goes by this time from now on: milliseconds since 1970.
+    /// Sets the time: milliseconds since 1970.
     pub fn set_wall_ms(&self, wall_ms: u64) {
         self.started_wall_ms
             .store(wall_ms.saturating_sub(self.now_ms()), Ordering::Relaxed);
     }
 
-    /// A number nobody outside can guess.
+    /// A number that nobody outside can guess.
     #[must_use]
     pub fn random(&self) -> u64 {
         self.random
@@ -145,22 +145,22 @@ impl<C> Shared<C> {
         self.random().checked_rem(bound).unwrap_or(0)
     }
 
-    /// Goes on with a handshake that waits: its handler is asked once more.
+    /// Resumes a waiting handshake: its handler is asked again.
     pub fn resume(&self, id: ConnId) {
         self.send(id, Command::Resume(id));
     }
 
-    /// Ends a handshake that waits with an HTTP answer.
+    /// Ends a waiting handshake with an HTTP response.
     pub fn refuse(&self, id: ConnId, refusal: Refusal) {
         self.send(id, Command::Refuse(id, refusal));
     }
 
-    /// Leaves a command for the handler of the connection's loop.
+    /// Queues a command for the handler of the connection's loop.
     pub fn tell(&self, id: ConnId, command: C) {
         self.send(id, Command::Handler(command));
     }
 
-    /// Sends a command to the loop of a connection; ids that were made up are ignored.
+    /// Sends a command to the loop of a connection; forged ids are ignored.
     fn send(&self, id: ConnId, command: Command<C>) {
         if let Some(mailbox) = self.mailboxes.get(id.loop_index()) {
             mailbox.send(command);
@@ -187,14 +187,14 @@ impl<C> Shared<C> {
         slots[at] = if is_open { id.generation() + 1 } else { 0 };
     }
 
-    /// Whether the connections of `address` are counted.
+    /// Whether connections of `address` are counted.
     pub(super) fn is_limited(&self, address: IpAddr) -> bool {
         self.config.connections_per_address > 0
             && !is_among(address, &self.config.unlimited_addresses)
     }
 
-    /// Counts a connection of `address` and returns how many it has now. None when it has `spare` more than its
-    /// limit already: this one does not count.
+    /// Counts a connection of `address` and returns how many it has now. None when it already has `spare` more than its
+    /// limit: this one is not counted.
     pub(super) fn enter(&self, address: IpAddr, spare: usize) -> Option<usize> {
         let mut addresses = self.addresses.lock();
         let count = addresses.entry(household(address)).or_default();
@@ -217,7 +217,7 @@ impl<C> Shared<C> {
     }
 }
 
-/// What a client is given addresses from: one IPv4 address, or 64 bits of IPv6 (RFC 6177).
+/// The unit in which clients are assigned addresses: one IPv4 address, or 64 bits of IPv6 (RFC 6177).
 #[must_use]
 pub fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

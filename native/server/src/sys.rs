@@ -12,16 +12,16 @@ use rustix::net::{
     sockopt,
 };
 
-/// How long the kernel's queue of connections that wait for `accept` may grow; it cuts this to its own limit.
+/// The length of the kernel's queue of connections that wait for `accept`; the kernel cuts it to its own limit.
 const BACKLOG: i32 = 65_535;
-/// What the kernel may hold of a socket's bytes that it has not sent yet. Beyond this a slow reader shows as
-/// blocked here, where the lag policy sees it, instead of filling megabytes of kernel memory.
+/// How many unsent bytes of a socket the kernel may hold. Beyond this, a slow reader shows as blocked here, where the
+/// lag policy sees it, instead of filling megabytes of kernel memory.
 const UNSENT_BYTES: libc::c_int = 128 << 10;
 
 /// A listening socket on `address` that shares its port with the other loops.
 ///
 /// # Errors
-/// What the system says, for example that the port is taken.
+/// The error of the system, for example that the port is taken.
 pub(super) fn open_listener(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
@@ -36,7 +36,7 @@ pub(super) fn open_listener(address: SocketAddr) -> io::Result<OwnedFd> {
     )?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
-    // Accepted sockets inherit both options, which saves two calls a connection.
+    // Accepted sockets inherit both options, which saves two calls per connection.
     sockopt::set_tcp_nodelay(&socket, true)?;
     limit_unsent(&socket);
     bind(&socket, &address)?;
@@ -47,7 +47,7 @@ pub(super) fn open_listener(address: SocketAddr) -> io::Result<OwnedFd> {
 /// The address a socket is bound to.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub(super) fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(getsockname(socket)?.try_into()?)
 }
@@ -58,8 +58,8 @@ const _: () = assert!(size_of::<libc::c_int>() == 4);
 #[expect(unsafe_code, reason = "rustix has no wrapper for TCP_NOTSENT_LOWAT")]
 fn limit_unsent(socket: &OwnedFd) {
     let value = UNSENT_BYTES;
-    // SAFETY: the pointer and the length describe `value`, which outlives the call. A failure leaves the
-    // kernel's default, which costs memory and nothing else.
+    // SAFETY: the pointer and the length describe `value`, which outlives the call. After a failure the kernel's
+    // default stays, which costs memory and nothing else.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -71,22 +71,22 @@ fn limit_unsent(socket: &OwnedFd) {
     }
 }
 
-/// Breaks the connection when the peer has not acknowledged what was sent to it for so long, in milliseconds.
+/// Breaks the connection when the peer has not acknowledged sent data for this many milliseconds.
 pub(super) fn limit_unacknowledged(socket: &OwnedFd, most_ms: u64) {
-    // A failure leaves the kernel's default, some 15 minutes of trying.
+    // After a failure the kernel's default stays: some 15 minutes of retries.
     let _ = sockopt::set_tcp_user_timeout(socket, u32::try_from(most_ms).unwrap_or(u32::MAX));
 }
 
-/// What `accept` gave.
+/// The result of `accept`.
 pub(super) enum Accepted {
     Connection(OwnedFd, IpAddr),
-    /// Nobody waits.
+    /// No connection is waiting.
     None,
     /// The process or the system is out of descriptors or memory.
     Exhausted,
 }
 
-/// Takes the next waiting connection.
+/// Accepts the next waiting connection.
 pub(super) fn accept(listener: &OwnedFd) -> Accepted {
     loop {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -99,17 +99,17 @@ pub(super) fn accept(listener: &OwnedFd) -> Accepted {
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 return Accepted::Exhausted;
             }
-            // The peer went away while it waited, or a signal came.
+            // The peer left while it waited, or a signal arrived.
             Err(_) => {}
         }
     }
 }
 
-/// What a read or write came to.
+/// The result of a read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     Bytes(usize),
-    /// The socket has nothing to read, or no room.
+    /// The socket has no input, or no room.
     Blocked,
     /// The peer is gone.
     Gone,
@@ -132,7 +132,7 @@ thread_local! {
     static WRITES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How often this thread has written to one socket alone.
+/// How many times this thread has written to a single socket.
 #[cfg(test)]
 pub(super) fn writes() -> usize {
     WRITES.get()
@@ -152,7 +152,7 @@ pub(super) fn write(socket: &OwnedFd, bytes: &[u8]) -> Moved {
     }
 }
 
-/// Writes several pieces as one, once.
+/// Writes several slices at once, in one call.
 pub(super) fn write_joined(socket: &OwnedFd, pieces: &[IoSlice<'_>]) -> Moved {
     if let [piece] = pieces {
         return write(socket, piece);
@@ -170,13 +170,13 @@ pub(super) fn write_joined(socket: &OwnedFd, pieces: &[IoSlice<'_>]) -> Moved {
     }
 }
 
-/// Tells the peer that nothing more will come.
+/// Tells the peer that no more data follow.
 pub(super) fn end_writing(socket: &OwnedFd) {
-    // An error means that the peer is gone already, which the next read finds out.
+    // An error means that the peer has already gone, which the next read discovers.
     let _ = shutdown(socket, Shutdown::Write);
 }
 
-/// A descriptor that wakes who waits for it to become readable.
+/// A descriptor that wakes a thread that waits for it to become readable.
 #[derive(Debug)]
 pub struct Wake(OwnedFd);
 
@@ -188,7 +188,7 @@ impl Wake {
         Ok(Self(fd))
     }
 
-    /// What becomes readable.
+    /// The descriptor that becomes readable.
     #[must_use]
     pub fn fd(&self) -> &OwnedFd {
         &self.0
@@ -196,7 +196,7 @@ impl Wake {
 
     /// Makes it readable.
     pub fn wake(&self) {
-        // It can only fail when the counter is full, and then it is readable.
+        // It can fail only when the counter is full, and then it is readable.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -212,7 +212,7 @@ pub(super) struct Poll {
     events: Vec<epoll::Event>,
 }
 
-/// What a descriptor is ready for.
+/// The readiness of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
     pub token: u64,
@@ -249,7 +249,7 @@ impl Poll {
         )?)
     }
 
-    /// Watches a listener or a wake until it is read.
+    /// Watches a listener or a wake descriptor, level-triggered.
     ///
     /// # Errors
     /// When the kernel's limit on watches is reached.
@@ -267,12 +267,12 @@ impl Poll {
         )?)
     }
 
-    /// Watches no longer.
+    /// Stops watching.
     pub fn remove(&self, source: &OwnedFd) {
         let _ = epoll::delete(&self.epoll, source);
     }
 
-    /// Waits at most `timeout_ms` and puts what is ready into `ready`.
+    /// Waits at most `timeout_ms` and stores the ready descriptors in `ready`.
     pub fn wait(&mut self, timeout_ms: u64, ready: &mut Vec<Ready>) {
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(timeout_ms / 1000).unwrap_or(i64::MAX),
@@ -280,7 +280,7 @@ impl Poll {
         };
         self.events.clear();
         ready.clear();
-        // The only error a correct call can meet is a signal: then there is nothing to do this time.
+        // A correct call can fail only because of a signal: then no descriptor is ready this time.
         let _ = epoll::wait(
             &self.epoll,
             rustix::buffer::spare_capacity(&mut self.events),

@@ -1,4 +1,4 @@
-//! Logs as the threads share them, and as one loop knows them.
+//! Logs as shared by the threads, and as seen by one loop.
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
@@ -15,14 +15,14 @@ use super::mailbox::{Command, Mailbox};
 #[derive(Debug, Default)]
 pub struct Access {
     pub public: bool,
-    /// What was decided for classes of readers of a private log.
+    /// The decisions for classes of readers of a private log.
     pub readers: HashMap<u64, bool>,
-    /// When undecided readers lose their subscriptions, in loop milliseconds; None when nothing is pending.
+    /// When undecided readers lose their subscriptions, in loop milliseconds; None while no decision is pending.
     pub decide_by_ms: Option<u64>,
 }
 
 impl Access {
-    /// Whether `reader` (None: anonymous) may follow; None while that is not decided.
+    /// Whether `reader` (None: anonymous) may follow; None while that is undecided.
     #[must_use]
     pub fn allows(&self, reader: Option<u64>) -> Option<bool> {
         match (self.public, reader) {
@@ -32,35 +32,35 @@ impl Access {
         }
     }
 
-    /// Whether the time to decide is over; true once, and who is told so tells all loops.
+    /// Whether the time to decide is over. True only once; the caller that gets it notifies all loops.
     pub fn is_overdue(&mut self, now_ms: u64) -> bool {
         self.decide_by_ms.take_if(|by| now_ms >= *by).is_some()
     }
 }
 
-/// A log with what the loops need around it.
+/// A log with the data that the loops need about it.
 #[derive(Debug)]
 pub struct SharedLog {
-    /// Unique for the life of the server: a topic that is opened again has another number.
+    /// Unique for the life of the server: a topic that is opened again gets another number.
     pub number: u64,
     pub topic: String,
     pub log: Lock<Log>,
-    /// Held by the loop that deflates; the others find it done.
+    /// Held by the loop that deflates; other loops find the work done.
     deflating: Lock<()>,
     pub access: Lock<Access>,
     /// Subscriptions on all loops.
     pub subscribers: AtomicUsize,
-    /// Notifications given to connections since the log was opened.
+    /// Notifications delivered to connections since the log was opened.
     pub deliveries: AtomicU64,
-    /// Nobody may follow any more; changed and read under the lock of `log`.
+    /// No new followers are allowed; changed and read under the lock of `log`.
     pub is_closed: AtomicBool,
-    /// Since when nobody has followed, in loop milliseconds.
+    /// Since when the log has had no follower, in loop milliseconds.
     pub idle_since_ms: AtomicU64,
     /// A bit for each loop that has subscribers.
     followers: AtomicU64,
-    /// A bit for each loop that was notified and has not looked yet.
+    /// A bit for each loop that was notified and has not processed that yet.
     told: AtomicU64,
-    /// When it has grown last, in microseconds of the server's clock.
+    /// When the log last grew, in microseconds of the server's clock.
     grown_us: AtomicU64,
 }
 
@@ -86,8 +86,8 @@ impl SharedLog {
         }
     }
 
-    /// Deflates entries before `until` that are not yet, until that was about `budget` bytes of payloads, and at least one.
-    /// The log is locked only to fetch a payload and to put away what it came to.
+    /// Deflates entries before `until` that are not deflated yet, about `budget` bytes of payloads and at least one
+    /// entry. The log is locked only to fetch a payload and to store the result.
     pub(super) fn deflate(
         &self,
         until: u64,
@@ -106,7 +106,7 @@ impl SharedLog {
         }
     }
 
-    /// Tells the loops that follow and do not know yet that the log has grown, at `now_us` of the server's clock.
+    /// Notifies the loops that follow and do not know yet that the log has grown, at `now_us` of the server's clock.
     pub fn announce<C>(&self, mailboxes: &[Mailbox<C>], now_us: u64) {
         self.grown_us.store(now_us, Ordering::Relaxed);
         let followers = self.followers.load(Ordering::SeqCst);
@@ -124,7 +124,7 @@ impl SharedLog {
         self.followers.load(Ordering::SeqCst) & (1 << loop_index) != 0
     }
 
-    /// A loop begins to follow; what is appended from now on will be announced to it.
+    /// Registers a loop as a follower: it is notified of entries appended from now on.
     pub(super) fn follow(&self, loop_index: usize) {
         self.told.fetch_and(!(1 << loop_index), Ordering::SeqCst);
         self.followers.fetch_or(1 << loop_index, Ordering::SeqCst);
@@ -135,39 +135,39 @@ impl SharedLog {
             .fetch_and(!(1 << loop_index), Ordering::SeqCst);
     }
 
-    /// The loop is about to look: later news must be announced again. Returns when the log has grown last.
+    /// The loop is about to read: later entries must be announced again. Returns when the log last grew.
     pub(super) fn hear(&self, loop_index: usize) -> u64 {
         self.told.fetch_and(!(1 << loop_index), Ordering::SeqCst);
         self.grown_us.load(Ordering::Relaxed)
     }
 }
 
-/// A subscriber that is served with the others of its log.
+/// A subscriber that is served together with the others of its log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
     pub slot: SlotIndex,
-    /// Its socket, so that a broadcast need not look at the connection.
+    /// Its socket, so that a broadcast does not have to look up the connection.
     pub fd: i32,
     /// The next entry to send.
     pub cursor: u64,
 }
 
-/// The live subscribers of a log that get the same frames, and how far the pass over them is.
+/// The live subscribers of a log that get the same frames, and the progress of the pass over them.
 ///
-/// A pass goes from the last one to the first, in slices, with other work between. Who joins or takes the place of one
-/// who left stands behind the pass with a cursor that the pass has reached already, or before it and is met again:
-/// nobody is missed. Nobody gets an entry twice, because each has a cursor of its own.
+/// A pass goes from the last subscriber to the first, in slices, with other work between. A subscriber that joins, or
+/// that moves into a freed place, is either behind the pass with a cursor that the pass has reached already, or ahead
+/// of it and is met again: nobody is missed. Nobody gets an entry twice, because each subscriber has its own cursor.
 #[derive(Debug, Default)]
 pub(super) struct Audience {
     pub live: Vec<Live>,
-    /// Those before this place have not been met by the pass.
+    /// Subscribers before this index have not been reached by the pass.
     pub unmet: usize,
-    /// The topic's head when the pass began: whoever was met has everything before it.
+    /// The topic's head when the pass began: every subscriber already reached has everything before it.
     pub pass_head: u64,
 }
 
 impl Audience {
-    /// Whether everybody has what is before `head`; if not, the pass goes on, or the next one begins.
+    /// Whether all subscribers have everything before `head`; if not, the pass continues, or the next one begins.
     pub fn is_served(&mut self, head: u64) -> bool {
         if self.unmet > 0 {
             return false;
@@ -181,7 +181,7 @@ impl Audience {
         false
     }
 
-    /// Skips those who have everything before `head`, and returns the cursor of the first one who has not.
+    /// Skips subscribers that have everything before `head`, and returns the cursor of the first one that has not.
     pub fn next_cursor(&mut self, head: u64) -> Option<u64> {
         let met = self.live[..self.unmet].iter().rev();
         let served = met.take_while(|target| target.cursor >= head).count();
@@ -190,7 +190,7 @@ impl Audience {
         Some(next.cursor)
     }
 
-    /// How many of the last unmet ones stand at `cursor`, at most `most`.
+    /// How many of the last pending subscribers are at `cursor`, at most `most`.
     pub fn count_at(&self, cursor: u64, most: usize) -> usize {
         let unmet = self.live[..self.unmet].iter().rev().take(most);
         unmet.take_while(|target| target.cursor == cursor).count()
@@ -215,23 +215,23 @@ impl IndexMut<Framing> for Audiences {
     }
 }
 
-/// One log as one loop follows it.
+/// One log as followed by one loop.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub shared: Arc<SharedLog>,
-    /// The newest tip of the log that the loop knows.
+    /// The newest tip of the log that the loop has seen.
     pub head: u64,
-    /// When the log came to that head, in microseconds of the server's clock.
+    /// When the log reached that tip, in microseconds of the server's clock.
     pub grown_us: u64,
-    /// Those that are served together.
+    /// The subscribers that are served together.
     pub audiences: Audiences,
-    /// Subscriptions of this loop, live or not, and one more while `is_growing`.
+    /// Subscriptions of this loop, live or not, plus one while `is_growing`.
     pub subscribers: usize,
-    /// Whether the topic stands among those with news.
+    /// Whether the topic is in the queue of topics to broadcast.
     pub is_growing: bool,
 }
 
-/// A loop's logs, by place and by number.
+/// A loop's logs, by index and by number.
 #[derive(Debug, Default)]
 pub(super) struct Topics {
     places: Vec<Option<Topic>>,
@@ -262,7 +262,7 @@ impl Topics {
         Some(topic)
     }
 
-    /// The topic at `place`, which a subscription keeps alive.
+    /// The topic at index `place`, which a subscription keeps alive.
     pub fn at(&mut self, place: u32) -> &mut Topic {
         match &mut self.places[place as usize] {
             Some(topic) => topic,

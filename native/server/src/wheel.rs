@@ -2,15 +2,16 @@
 
 /// One slot of the wheel. Coarse on purpose: pings and timeouts are seconds.
 pub const TICK_MS: u64 = 100;
-/// 512 slots of 100 ms: the ping interval fits in one turn; later deadlines are looked at again after a turn.
+/// 512 slots of 100 ms: the ping interval fits in one revolution; later deadlines are checked again after each
+/// revolution.
 const SLOTS: usize = 512;
 
-/// Timers that name a connection's slot. A deadline that has changed leaves a stale entry behind; whoever takes
-/// due entries compares them with the connection's own deadline.
+/// Timers that name a connection's slot. A changed deadline leaves a stale entry behind; the caller that takes due
+/// entries compares them with the connection's own deadline.
 #[derive(Debug)]
 pub struct Wheel {
     slots: Vec<Vec<u32>>,
-    /// The next tick to be taken.
+    /// The next tick to process.
     tick: u64,
 }
 
@@ -24,8 +25,8 @@ impl Wheel {
         }
     }
 
-    /// Sets a timer and returns the tick at which it will be taken: the deadline's, or earlier when that is
-    /// over a turn away.
+    /// Sets a timer and returns the tick at which it will be taken: that of the deadline, or an earlier one if the
+    /// deadline is more than one revolution away.
     pub fn set(&mut self, deadline_ms: u64, slot: u32) -> u64 {
         let latest = self.tick + SLOTS as u64 - 1;
         let tick = deadline_ms.div_ceil(TICK_MS).clamp(self.tick, latest);
@@ -33,7 +34,7 @@ impl Wheel {
         tick
     }
 
-    /// Moves what is due at `now_ms` into `due`, each with its tick.
+    /// Moves the entries that are due at `now_ms` into `due`, each with its tick.
     pub fn take(&mut self, now_ms: u64, due: &mut Vec<(u64, u32)>) {
         while self.tick <= now_ms / TICK_MS {
             let tick = self.tick;

@@ -1,19 +1,19 @@
 //! All differences between clients over WebSocket and over Server-Sent Events.
 //!
-//! Guide. A connection is one thing whatever it speaks: it is accepted, let in, counted, weighed, served from the logs,
-//! held to the lag limits, drained and closed by the same code. [`Wire`] says what it speaks, and all that differs is
-//! here and in [`Framing`](broker_core::log::Framing), which lays out the entries of a log for it:
+//! A connection is the same thing whichever protocol it uses: it is accepted, admitted, counted, weighed, served from
+//! the logs, subject to the lag limits, drained and closed by the same code. [`Wire`] says which protocol it uses. All
+//! differences are here and in [`Framing`](broker_core::log::Framing), which lays out the entries of a log:
 //!
 //! | | WebSocket | Server-Sent Events |
 //! |---|---|---|
-//! | answer to the request | 101 | 200, whose body ends with the connection |
-//! | a notification of its own | JSON-RPC in a text frame | an event |
-//! | sign of life | a ping, and a pong is awaited | a comment, which TCP has to acknowledge |
-//! | what it sends | messages | nothing; what comes is dropped, and a flood of it ends the connection |
-//! | farewell | a close frame | the event `closed`, with the same code and reason |
+//! | response to the request | 101 | 200, whose body ends with the connection |
+//! | a notification for one client | JSON-RPC in a text frame | an event |
+//! | keep-alive | a ping, and a pong is awaited | a comment, which TCP has to acknowledge |
+//! | input | messages | none; it is dropped, and a flood of it ends the connection |
+//! | end | a close frame | the event `closed`, with the same code and reason |
 //! | without a subscription | stays | ends |
 //!
-//! Who may have an event stream of what is up to the handler.
+//! The handler decides who may have an event stream, and of what.
 
 use broker_core::protocol::frame::{self, Opcode};
 use broker_core::protocol::handshake::{self, Request};
@@ -24,18 +24,18 @@ use super::handler::Handler;
 use super::loop_state::Core;
 use super::sys;
 
-/// How long a client of an event stream waits before it comes back, drawn for each so that not all come at once:
-/// for when the connection breaks off, …
+/// How long a client of an event stream waits before it reconnects, drawn at random for each client so that not all
+/// return at once: after the connection was lost, …
 const BROKEN_OFF_MS: (u64, u64) = (1_000, 5_000);
-/// … when we have ended it, …
+/// … after we have ended it, …
 const SENT_BACK_MS: (u64, u64) = (500, 3_000);
-/// … and when there is nothing more to come for.
+/// … and after its stream has ended for good.
 const OVER_MS: (u64, u64) = (30_000, 60_000);
 
-/// The close code of a stream that has come to its end.
+/// The close code of a stream that has ended.
 const OVER: u16 = 1000;
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wire {
     #[default]
@@ -44,7 +44,7 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Appends the answer that lets a client in.
+    /// Appends the response that admits a client.
     pub(super) fn put_opening(
         self,
         request: &Request,
@@ -58,13 +58,13 @@ impl Wire {
         }
     }
 
-    /// Whether messages go to and fro, beside what is in the logs.
+    /// Whether the client sends and receives messages, besides the entries of logs.
     #[must_use]
     pub fn has_messages(self) -> bool {
         self == Self::WebSocket
     }
 
-    /// Whether a client answers a sign of life.
+    /// Whether a client answers a keep-alive.
     #[must_use]
     pub fn is_answered(self) -> bool {
         self == Self::WebSocket
@@ -72,19 +72,19 @@ impl Wire {
 }
 
 impl<H: Handler> Core<H> {
-    /// Says what a client speaks that is about to be let in.
+    /// Sets the protocol of a client that is about to be admitted.
     pub fn set_wire(&mut self, slot: SlotIndex, wire: Wire) {
         self.connection(slot).wire = wire;
     }
 
-    /// Lets pages of an origin, or of any for `*`, read what their request is answered.
+    /// Lets pages of an origin, or of any for `*`, read the response to their request.
     pub fn set_readable_by(&mut self, slot: SlotIndex, origin: Option<String>) {
         if let Some(handshake) = &mut self.connection(slot).handshake {
             handshake.readable_by = origin;
         }
     }
 
-    /// Says what is sent first on an event stream that is about to begin: when to come back should it break off, and its
+    /// Sets what is sent first on an event stream that is about to begin: when to reconnect if it is lost, and its
     /// first event.
     pub fn set_greeting(
         &mut self,
@@ -121,7 +121,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Sends a sign of life.
+    /// Sends a keep-alive.
     pub(super) fn send_heartbeat(&mut self, slot: SlotIndex) {
         match self.connection(slot).wire {
             Wire::WebSocket => self.send_control(slot, Opcode::Ping, b""),
@@ -129,8 +129,9 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Lets the kernel find out that a client is gone, where none has to answer: what it has not acknowledged for this
-    /// long breaks the connection. Longer than the lag limits, which are for those who are there and do not read.
+    /// Lets the kernel detect that a client is gone, where the client does not answer keep-alives: data unacknowledged
+    /// for this long breaks the connection. It is longer than the lag limits, which apply to clients that are there and
+    /// do not read.
     pub(super) fn watch_acknowledgements(&mut self, slot: SlotIndex) {
         let config = &self.shared.config;
         let most_ms = config.pong_ms.saturating_add(config.lag_ms);
@@ -140,7 +141,7 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Appends the last words to what waits for a connection.
+    /// Appends the close frame or event to the pending output.
     pub(super) fn put_farewell(&mut self, slot: SlotIndex, code: u16, reason: &str) {
         let after_ms = self.draw_ms(if code == OVER { OVER_MS } else { SENT_BACK_MS });
         let connection = self.connections.at(slot);
@@ -155,8 +156,8 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Drops what the client of an event stream has sent: each read costs as much as a message, and so does each KiB,
-    /// for there is nothing to send.
+    /// Drops input from the client of an event stream. Each read costs as much as a message, and so does each KiB,
+    /// because there is nothing to send.
     pub(super) fn ignore_input(&mut self, slot: SlotIndex, bytes: usize) {
         let tokens = 1 + u16::try_from(bytes >> 10).unwrap_or(u16::MAX - 1);
         if bytes > 0 && self.take_rate(slot, f32::from(tokens)) == Rate::Flood {

@@ -1,4 +1,4 @@
-//! Numbers for combinations of indexes, so that a voter's choice is one number.
+//! Numbers for combinations of indexes, so that one number represents a voter's choice.
 
 use std::collections::HashMap;
 use std::mem;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::record::Several;
 
-/// Combinations that are somebody's choice, each with its number.
+/// The combinations that voters have chosen, each with its number.
 ///
-/// A combination that nobody has any longer is forgotten, and its number given to another: whoever changes an
+/// A combination that no voter holds any longer is forgotten, and its number is reused. So a voter who changes an
 /// answer again and again takes no more memory than one who answers once.
 #[derive(Debug, Default)]
 pub(super) struct Combinations {
@@ -19,13 +19,13 @@ pub(super) struct Combinations {
 
 #[derive(Debug)]
 struct Member {
-    /// As [`Several`] has them; empty while the number is free.
+    /// As in [`Several`]; empty while the number is free.
     indexes: Arc<[u8]>,
     holders: u32,
 }
 
 impl Combinations {
-    /// The number of a combination, which has one more holder now.
+    /// The number of a combination, which gains a holder.
     pub fn hold(&mut self, several: Several<'_>) -> u32 {
         if let Some(&number) = self.numbers.get(several.bytes()) {
             self.member(number).holders += 1;
@@ -47,7 +47,7 @@ impl Combinations {
         number
     }
 
-    /// Takes a holder away; the number means nothing any longer when it was the last.
+    /// Removes a holder. The number becomes invalid when that was the last one.
     pub fn release(&mut self, number: u32) {
         let member = self.member(number);
         member.holders -= 1;
@@ -58,19 +58,19 @@ impl Combinations {
         }
     }
 
-    /// The indexes of a number that has a holder.
+    /// The indexes that a number in use stands for.
     pub fn indexes(&self, number: u32) -> Several<'_> {
         Several::from_bytes(&self.members[number as usize].indexes)
     }
 
-    /// Bytes of the heap, of which those of the map are near enough.
+    /// Bytes on the heap; those of the map are estimated.
     pub fn memory_bytes(&self) -> usize {
-        // Two counts before the bytes of an `Arc`.
+        // An `Arc` stores two counts in front of its bytes.
         let held = |member: &Member| member.indexes.len() + 2 * mem::size_of::<usize>();
         self.members.iter().map(held).sum::<usize>()
             + self.members.capacity() * mem::size_of::<Member>()
             + self.free.capacity() * mem::size_of::<u32>()
-            // The map has a byte beside each slot and leaves an eighth of the slots empty.
+            // The map has one byte of metadata per slot and leaves an eighth of the slots empty.
             + self.numbers.capacity() * 8 / 7 * (mem::size_of::<(Arc<[u8]>, u32)>() + 1)
     }
 

@@ -1,10 +1,10 @@
-//! The keyed hash that stands for a visitor.
+//! The keyed hash that represents a visitor.
 
 use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher24;
 
-/// What is hashed for; a visitor has another hash for each, and for each poll.
+/// What the hash is for. A visitor has a different hash for each purpose and each poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Purpose {
@@ -13,8 +13,9 @@ enum Purpose {
     Answer = 2,
 }
 
-/// Hashes of one program's visitors for one poll: SipHash-2-4 (Aumasson and Bernstein, 2012) over the purpose's byte,
-/// the poll as 8 bytes little-endian and the id's UTF-8. Without the key a hash says nothing of the id.
+/// Hashes of one program's visitors for one poll: SipHash-2-4 (Aumasson and Bernstein, 2012) over one byte for the
+/// purpose, the poll as 8 bytes little-endian, and the id in UTF-8. Without the key a hash reveals nothing about the
+/// id.
 #[derive(Debug, Clone, Copy)]
 pub struct Hasher<'a> {
     key: &'a [u8; 16],

@@ -23,7 +23,7 @@ fn measure() {
             let bytes = u64::try_from(tally.memory_bytes()).expect("no such memory");
             most_hundredths = most_hundredths.max(100 * bytes / next);
         }
-        // Spread over all, so that little of what is looked up is at hand.
+        // Spread over the whole range, so that most lookups miss the cache.
         let repeats = (0..1_000).map(|round| round * 7_919 % (voters / BATCH) * BATCH);
         let again: Duration = repeats.map(|first| apply(&mut tally, first)).sum();
         println!(
@@ -36,7 +36,7 @@ fn measure() {
     }
 }
 
-/// How long a batch takes that begins with this voter.
+/// The time for a batch that begins with this voter.
 fn apply(tally: &mut Tally, first: u64) -> Duration {
     let batch = encode_votes(first..first + BATCH);
     let start = Instant::now();

@@ -1,17 +1,18 @@
 //! The exact counts of one shard of a poll, in about 14 bytes per voter.
 //!
-//! Theory of operation. A visitor reaches this module as a [`Record`]: a keyed hash of who ([`hash`]), and what
-//! for: an answer with one index or several, an impression, or a session. A [`Tally`] takes batches of records and
-//! keeps who has been counted in three sets, one a kind, each a [`Table`](voters) of hashes; that of the voters
-//! keeps the choice too, so that a later answer can undo an earlier one. A batch yields, beside what each record
-//! changed, the *news*: those records without which the tally cannot be made again. A tally that has loaded all news
-//! in the order in which they came is equal to the one that gave them, but for the number of impressions, which is
-//! stored beside them because an impression by a known visitor is no news.
+//! Theory of operation. A visitor reaches this module as a [`Record`]: a keyed hash of the visitor ([`hash`]) and what
+//! is counted: an answer with one index or several, an impression, or a session. A [`Tally`] takes batches of records.
+//! It keeps the visitors that have been counted in three sets of hashes, one for each kind ([`Table`](voters)). The set
+//! of voters also keeps the choice, so that a later answer can undo an earlier one. A batch returns what each record
+//! changed, and the *news*: the records that are needed to rebuild the tally. A tally that has loaded all news in their
+//! original order equals the one that produced them, except for the number of impressions. That number is stored
+//! separately, because an impression by a known visitor is no news.
 //!
-//! A batch is read whole before anything of it is applied: it is applied, or refused with the offset of the fault.
+//! A whole batch is checked before any of it is applied: it is applied completely, or refused with the offset of the
+//! fault.
 //!
-//! What it does not know: which polls there are, who a visitor is, whether what it counts is stored, and what time
-//! it is. Two visitors whose hashes are equal count as one; among ten million that happens to a pair once in 370,000
+//! What this module does not know: which polls exist, who a visitor is, whether its counts are stored, and what time it
+//! is. Two visitors with equal hashes count as one; among ten million visitors, one pair collides in one of 370,000
 //! polls.
 
 mod combinations;

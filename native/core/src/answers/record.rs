@@ -1,11 +1,12 @@
-//! The packed form of votes, impressions and sessions, in which they travel and are stored.
+//! The packed form of votes, impressions and sessions, used on links and in storage.
 //!
-//! One follows the other without separator. A record is an unsigned LEB128 number, for several indexes more of them,
-//! then the hash, 8 bytes little-endian. The low two bits of the first number say the kind, the others:
+//! Records follow each other without separators. A record is an unsigned LEB128 number, more such numbers if there are
+//! several indexes, then the hash, 8 bytes little-endian. The low two bits of the first number give the kind. The other
+//! bits are:
 //!
 //! * 0, impression, and 1, session: 0;
 //! * 2, answer with one index: the index;
-//! * 3, answer with several: how many, 2 or more; so many numbers follow, strictly ascending.
+//! * 3, answer with several indexes: their count, 2 or more; that many numbers follow, strictly ascending.
 //!
 //! Every record has one encoding, so equal bytes are equal records. No number takes more than two bytes.
 
@@ -42,7 +43,7 @@ pub enum Kind<'a> {
 pub struct Several<'a>(&'a [u8]);
 
 impl<'a> Several<'a> {
-    /// The indexes in `bytes`, which are [`bytes`](Self::bytes) of another.
+    /// Reads indexes from the [`bytes`](Self::bytes) of another value.
     pub(super) fn from_bytes(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -58,7 +59,7 @@ impl<'a> Several<'a> {
     }
 }
 
-/// A record that is none; `offset` is where it begins.
+/// A malformed record; `offset` is where it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed {
     pub offset: usize,
@@ -71,7 +72,7 @@ pub enum Fault {
     Truncated,
     /// A number has more bytes than it needs.
     Overlong,
-    /// A number is too large for an index or how many there are.
+    /// A number is too large for an index or a count.
     TooLarge,
     /// An impression or a session with an index.
     HasIndex,
@@ -100,14 +101,14 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Indexes that no answer has.
+/// Indexes that cannot be an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// There are none.
+    /// The list is empty.
     Empty,
     /// This one is above [`HIGHEST_INDEX`].
     TooLarge(u16),
-    /// This one is there twice.
+    /// This index is repeated.
     Repeated(u16),
 }
 
@@ -251,7 +252,7 @@ fn read_several<'a>(count: u16, rest: &mut &'a [u8]) -> Result<Several<'a>, Faul
     Ok(Several(&bytes[..bytes.len() - rest.len()]))
 }
 
-/// The number at the beginning of `rest`: 0 to 16,383, for a third byte means one that nothing here may be.
+/// The number at the beginning of `rest`: 0 to 16,383, because no valid number needs a third byte.
 #[inline]
 fn read_number(rest: &mut &[u8]) -> Result<u16, Fault> {
     let (&low, after) = rest.split_first().ok_or(Fault::Truncated)?;

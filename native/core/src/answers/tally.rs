@@ -1,4 +1,4 @@
-//! The tally of a shard: the counts, and who has been counted.
+//! The tally of a shard: the counts, and the visitors that have been counted.
 
 use std::mem;
 
@@ -6,10 +6,10 @@ use super::combinations::Combinations;
 use super::record::{Kind, Malformed, Record, Records};
 use super::voters::Table;
 
-/// A choice at or above it is this and the number of a combination; below it, an index.
+/// A choice below this value is an index. From here on it is this value plus the number of a combination.
 const COMBINATIONS: u32 = 1 << 16;
 
-/// Records whose places are fetched together; more than a core can wait for at once.
+/// Records whose slots are prefetched together; more than a core can have in flight.
 const GROUP: usize = 32;
 
 /// What one shard of a poll has counted.
@@ -23,7 +23,7 @@ pub struct Tally {
     impressions: u64,
 }
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// For each record, 1 if it has changed a count, else 0.
@@ -53,9 +53,9 @@ impl Tally {
 
     /// Counts a batch.
     ///
-    /// A voter's first answer counts; a later one only with `allow_change`, if it differs, and then instead of the
-    /// earlier. Every impression counts; it is news if the visitor is new. A session changes no count; it is news if
-    /// it is new.
+    /// A voter's first answer counts. A later one counts only with `allow_change` and if it differs; it then replaces
+    /// the earlier one. Every impression counts; it is news if the visitor is new. A session changes no count; it is
+    /// news if it is new.
     ///
     /// # Errors
     /// [`Malformed`] names the first record that is none; nothing has been counted then.
@@ -75,8 +75,8 @@ impl Tally {
         Ok(applied)
     }
 
-    /// Takes news that were stored, in the order in which they came: a later answer replaces an earlier one.
-    /// Impressions are left as they are, see [`set_impressions`](Self::set_impressions).
+    /// Loads stored news, in their original order: a later answer replaces an earlier one. Counts of impressions do not
+    /// change, see [`set_impressions`](Self::set_impressions).
     ///
     /// # Errors
     /// [`Malformed`] names the first record that is none; nothing has been taken then.
@@ -90,7 +90,7 @@ impl Tally {
         Ok(())
     }
 
-    /// How often the poll was shown.
+    /// How many times the poll was shown.
     #[must_use]
     pub fn impressions(&self) -> u64 {
         self.impressions
@@ -100,31 +100,31 @@ impl Tally {
         self.impressions = impressions;
     }
 
-    /// The answers of each option, index 0 up to the highest that was ever chosen.
+    /// The answers per option, from index 0 to the highest index ever chosen.
     #[must_use]
     pub fn totals(&self) -> &[u64] {
         &self.totals
     }
 
-    /// How many have an answer that counts.
+    /// The number of voters whose answer counts.
     #[must_use]
     pub fn voters(&self) -> usize {
         self.voters.len()
     }
 
-    /// To how many visitors the poll was shown.
+    /// The number of visitors to whom the poll was shown.
     #[must_use]
     pub fn visitors(&self) -> usize {
         self.visitors.len()
     }
 
-    /// In how many sessions the poll was shown.
+    /// The number of sessions in which the poll was shown.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Bytes that the tally takes; those of combinations are near enough.
+    /// Bytes that the tally occupies; those of combinations are estimated.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         mem::size_of::<Self>()
@@ -135,10 +135,10 @@ impl Tally {
             + self.totals.capacity() * mem::size_of::<u64>()
     }
 
-    /// Has `count` take each of the records, which are well formed.
+    /// Calls `count` with each of the records, which are well-formed.
     ///
-    /// In groups, whose places in memory are fetched together: waiting for one after another is most of the work
-    /// when there are many voters.
+    /// Works in groups whose memory is prefetched together: with many voters, waiting for one cache line after another
+    /// is most of the work.
     fn each(&mut self, records: &[u8], mut count: impl FnMut(&mut Self, &Record<'_>)) {
         let mut records = Records::new(records).flatten();
         let mut group = Vec::with_capacity(GROUP);
@@ -161,7 +161,7 @@ impl Tally {
         }
     }
 
-    /// (whether a count has changed, whether the record is news)
+    /// Returns whether a count has changed, and whether the record is news.
     #[inline]
     fn count(&mut self, record: &Record<'_>, allow_change: bool) -> (bool, bool) {
         match record.kind {
@@ -228,12 +228,12 @@ impl Tally {
     }
 }
 
-/// How many records there are, if all are well formed.
+/// The number of records, if all are well-formed.
 fn check(records: &[u8]) -> Result<usize, Malformed> {
     Records::new(records).try_fold(0, |count, record| record.map(|_| count + 1))
 }
 
-/// The total of an index, made if it is the highest so far.
+/// The total of an index; the list grows if the index is the highest so far.
 #[inline]
 fn total(totals: &mut Vec<u64>, index: usize) -> &mut u64 {
     if index >= totals.len() {

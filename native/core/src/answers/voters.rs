@@ -1,36 +1,36 @@
 //! A compact set of hashes, each with a value, that grows without pauses.
 //!
 //! Theory of operation. Linear hashing (Litwin, 1980) over segments of some four thousand entries: when the segments
-//! are full on average, one more is added and takes over half of an earlier one, each in its turn. So the work of one
-//! insertion is bounded by the size of a segment, whatever that of the set.
+//! are full on average, one more segment is added and takes over half the entries of an earlier one, each in its turn.
+//! So the work of one insertion is bounded by the size of a segment, whatever the size of the set.
 //!
-//! A segment is a table with ordered linear probing (Amble and Knuth, 1974): the keys of the slots in use ascend. An
-//! entry lies at its home, to which its key is proportional, or as little after it as the entries before it allow. It
-//! grows by a tenth when nine tenths full, so that at least 81 % of the slots are in use: 8 bytes of hash and a
-//! value take at most 1.23 times as much. Growing that often costs little because the order stays: entries are copied
-//! one after another, and nothing is looked up. Nothing is ever removed.
+//! A segment is a table with ordered linear probing (Amble and Knuth, 1974): the keys of the used slots ascend. The
+//! home slot of an entry is proportional to its key; the entry is stored there or in the next slot that the entries
+//! before it leave free. A segment grows by a tenth when it is nine tenths full, so at least 81 % of the slots are in
+//! use: 8 bytes of hash plus a value take at most 1.23 times their size. Growing in such small steps is cheap because
+//! the order stays the same: entries are copied one after another, without any lookup. Entries are never removed.
 //!
-//! The low bits of a hash choose the segment, the high ones the home. Hashes that reach one table have the residue in
-//! common by which their shard was chosen, so they are mixed first, by a bijection; what is stored is the mixed hash.
+//! The low bits of a hash choose the segment, the high bits the home slot. All hashes of one table share the residue
+//! that chose their shard, so they are first mixed by a bijection; the table stores mixed hashes.
 
 use std::{hint, mem};
 
-/// Entries a segment, on average. Placing the entries of one anew takes some 10 µs.
+/// Average number of entries per segment. Redistributing one segment takes some 10 µs.
 const SEGMENT: usize = 4_096;
 
-/// Slots of the smallest segment; it grows by as many while a tenth is less.
+/// Slots of the smallest segment, and the least by which a segment grows.
 const LEAST_SLOTS: usize = 8;
 
-/// One of so many slots stays empty, and a segment grows by one of so many.
+/// One slot in this many stays empty, and a segment grows by one slot in this many.
 const SPARE: usize = 10;
 
-/// Slots after the last home; a segment that needs more is given them then.
+/// Slots after the last home slot; a segment that needs more gets them then.
 const TAIL: usize = 24;
 
-/// The key of a slot that is not in use.
+/// The key of an unused slot.
 const EMPTY: u64 = u64::MAX;
 
-/// Hashes that are not 0, each with a value.
+/// Hashes other than 0, each with a value.
 #[derive(Debug)]
 pub(super) struct Table<V> {
     segments: Vec<Segment<V>>,
@@ -59,11 +59,11 @@ impl<V: Copy + Default> Table<V> {
             + self.segments.capacity() * mem::size_of::<Segment<V>>()
     }
 
-    /// The value of `hash`, which is not 0, if it is known; else adds it with `value`.
+    /// The value of `hash` (not 0) if it is known; otherwise adds it with `value`.
     #[inline]
     pub fn find_or_insert(&mut self, hash: u64, value: V) -> Option<&mut V> {
         if self.segments.is_empty() {
-            // Most polls have few voters: no room for more segments yet.
+            // Most polls have few voters, so this reserves no room for more segments.
             self.segments.reserve_exact(1);
             self.segments.push(Segment::new(LEAST_SLOTS));
         }
@@ -82,18 +82,18 @@ impl<V: Copy + Default> Table<V> {
         None
     }
 
-    /// Has the processor fetch the place of `hash`, so that it is there when the hash is looked up soon.
+    /// Prefetches the slot of `hash`, for a lookup that follows soon.
     #[inline]
     pub fn fetch(&self, hash: u64) {
         if !self.segments.is_empty() {
             let key = mix(hash);
             let segment = &self.segments[segment_of(key, self.segments.len())];
-            // A load that nothing waits for is as good as a prefetch, and is safe code.
+            // A load whose result is not waited for is as good as a prefetch, and is safe code.
             hint::black_box(segment.keys.get(segment.home(key)).copied());
         }
     }
 
-    /// Adds a segment, and gives it the entries that are now its own.
+    /// Adds a segment, and moves to it the entries that now belong to it.
     fn add_segment(&mut self) {
         let count = self.segments.len();
         let donor = count - highest_bit(count);
@@ -109,12 +109,12 @@ impl<V: Copy + Default> Table<V> {
     }
 }
 
-/// Slots in a row; the keys ascend where they are not [`EMPTY`].
+/// Consecutive slots; keys ascend, except for [`EMPTY`] ones.
 #[derive(Debug)]
 struct Segment<V> {
     keys: Vec<u64>,
     values: Vec<V>,
-    /// Homes are below it; the slots from here on are for those that found theirs taken.
+    /// Home slots are below this index; the slots from here on hold entries whose home slots were taken.
     homes: usize,
     entries: usize,
 }
@@ -129,7 +129,7 @@ impl<V: Copy + Default> Segment<V> {
         }
     }
 
-    /// A segment of these entries, whose keys ascend.
+    /// Builds a segment of these entries, whose keys ascend.
     fn of(slots: usize, entries: impl Iterator<Item = (u64, V)>) -> Self {
         let mut segment = Self::new(slots);
         let mut next = 0;
@@ -146,7 +146,8 @@ impl<V: Copy + Default> Segment<V> {
         segment
     }
 
-    /// The first slot from the key's home on that is empty or whose key is not smaller; it may be after the last.
+    /// The first slot from the key's home on that is empty or has a key that is not smaller; it may lie after the last
+    /// slot.
     #[inline]
     fn seek(&self, key: u64) -> usize {
         let home = self.home(key);
@@ -155,7 +156,7 @@ impl<V: Copy + Default> Segment<V> {
         after.map_or(self.keys.len(), |after| home + after)
     }
 
-    /// Adds an entry at the slot that `seek` has named, and keeps a tenth of the slots empty.
+    /// Adds an entry at the slot that `seek` returned, and keeps a tenth of the slots empty.
     #[inline]
     fn insert(&mut self, slot: usize, key: u64, value: V) {
         let after = self.keys[slot..].iter().position(|&there| there == EMPTY);
@@ -174,7 +175,8 @@ impl<V: Copy + Default> Segment<V> {
         }
     }
 
-    /// Adds slots for entries that found all from their home on taken; rare, for the tail is seldom too short.
+    /// Adds slots for entries that found all slots from their home on taken. This is rare, because the tail is seldom
+    /// too short.
     #[cold]
     fn extend_tail(&mut self) {
         let slots = self.keys.len() + LEAST_SLOTS;
@@ -184,7 +186,7 @@ impl<V: Copy + Default> Segment<V> {
         self.values.resize(slots, V::default());
     }
 
-    /// The slot where `key` lies if no other is in its way.
+    /// The home slot of `key`, where it is stored if no other key has taken it.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -201,8 +203,8 @@ impl<V: Copy + Default> Segment<V> {
     }
 }
 
-/// The high half folded onto the low one, then multiplied by an odd number (one of `SplitMix64`), so that every bit
-/// of the hash has a say in the low bits and in the high ones. 0 would become [`EMPTY`], and no other does.
+/// Folds the high half onto the low one, then multiplies by an odd number (from `SplitMix64`), so that every bit of the
+/// hash affects both the low and the high bits. Only 0 would become [`EMPTY`].
 #[inline]
 fn mix(hash: u64) -> u64 {
     (hash ^ (hash >> 32))
@@ -219,7 +221,7 @@ fn mix(hash: u64) -> u64 {
 fn segment_of(key: u64, count: usize) -> usize {
     let mask = count.next_power_of_two() - 1;
     let number = key as usize & mask;
-    // Segments that are not there yet are still part of the one half as far.
+    // Segments that do not exist yet are still part of the segment half as far.
     if number < count {
         number
     } else {
@@ -271,7 +273,7 @@ mod tests {
         }
     }
 
-    /// No hashes do this by chance; then the segment is a sorted list.
+    /// Random hashes never do this; then the segment is a sorted list.
     #[test]
     fn keys_of_one_home_are_kept_too() {
         let mut segment = Segment::new(8);
@@ -308,7 +310,7 @@ mod tests {
         }
     }
 
-    /// Every segment stays near its share, so no insertion has much to place anew.
+    /// Every segment stays near its share, so no insertion has to move many entries.
     #[test]
     fn segments_stay_small_and_even() {
         let mut table = Table::new();

@@ -1,4 +1,4 @@
-//! The frame of a notification: built once, and split again for recovery.
+//! The frame of a notification: built once, and taken apart again for recovery.
 
 use super::entry::{Entry, Kind, Meta};
 use crate::protocol::events::{self, Position};
@@ -7,9 +7,9 @@ use crate::protocol::frame::{self, Opcode};
 const BEFORE_METHOD: &[u8] = br#"{"jsonrpc":"2.0","method":""#;
 const BEFORE_PARAMS: &[u8] = br#"","params":"#;
 
-/// Builds the frame of `entry` into `frame` (cleared) by way of `payload` (cleared), both scratch.
+/// Builds the frame of `entry` in `frame`, with `payload` as scratch space; both are cleared first.
 ///
-/// The caller fills in where the frame ends. None when the method is too long to be one (64 KiB).
+/// The caller fills in where the frame ends. Returns None when the method is too long (64 KiB).
 pub(super) fn encode(
     entry: &Entry<'_>,
     payload: &mut Vec<u8>,
@@ -41,7 +41,8 @@ pub(super) fn payload<'a>(meta: &Meta, frame: &'a [u8]) -> &'a [u8] {
     &frame[usize::from(meta.header_bytes)..]
 }
 
-/// Appends the entry as a Server-Sent Event: with a position, unless it moves none or `epoch`, its own, is None.
+/// Appends the entry as a Server-Sent Event. It has a position, unless the entry does not move it or its `epoch` is
+/// None.
 pub(super) fn put_event(meta: &Meta, epoch: Option<&str>, frame: &[u8], out: &mut Vec<u8>) {
     let params = params(meta, frame);
     let id = match meta.kind {
@@ -57,7 +58,7 @@ pub(super) fn put_event(meta: &Meta, epoch: Option<&str>, frame: &[u8], out: &mu
     events::put_event(position, method(meta, frame), params, out);
 }
 
-/// The method in a frame, as it stands in JSON.
+/// The method in a frame, still JSON-escaped.
 fn method<'a>(meta: &Meta, frame: &'a [u8]) -> &'a [u8] {
     &payload(meta, frame)[BEFORE_METHOD.len()..][..usize::from(meta.method_bytes)]
 }
@@ -76,11 +77,11 @@ pub(super) fn put_item(meta: &Meta, frame: &[u8], out: &mut Vec<u8>) {
 }
 
 const ID: &[u8] = br#""id":""#;
-/// The broker's own members of a push end before this: seq, epoch, the ids and the program's.
+/// The broker's own members of a push end before this offset: seq, epoch, the ids, and the program's id.
 const ID_WITHIN: usize = 512;
 
-/// The id in the params of a push: that of the event that it is about. It stands before everything that a producer
-/// has written, and no value before it has a quotation mark.
+/// The id in the params of a push: the id of the event that the push is about. It precedes everything that a producer
+/// has written, and no value before it contains a quotation mark.
 pub(super) fn message_id(params: &[u8]) -> Option<&str> {
     let head = &params[..params.len().min(ID_WITHIN)];
     let start = head.windows(ID.len()).position(|window| window == ID)? + ID.len();
@@ -95,7 +96,7 @@ pub(super) fn params<'a>(meta: &Meta, frame: &'a [u8]) -> &'a [u8] {
     &body[before..body.len() - 1]
 }
 
-/// `params` with `"channel": channel` put first; `params` is a JSON object.
+/// `params`, a JSON object, with `"channel": channel` as its first member.
 #[must_use]
 pub fn channel_params(channel: &str, params: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(params.len() + channel.len() + 14);
@@ -106,7 +107,7 @@ pub fn channel_params(channel: &str, params: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends the members of the object `params` to an object that has one already, and closes it.
+/// Appends the members of the object `params` to an object that already has one, and closes it.
 fn put_members(params: &[u8], out: &mut Vec<u8>) {
     let rest = params[1..].trim_ascii_start();
     if rest.first() != Some(&b'}') {

@@ -1,11 +1,11 @@
 //! The input of a log, and what the log keeps about each entry.
 
-/// What an entry does to whoever follows the topic.
+/// The effect of an entry on the topic's followers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A notification with the next seq of the epoch.
     Push,
-    /// A notification without a seq; it takes its place between the pushes.
+    /// A notification without a seq, placed between the pushes.
     Notice,
     /// The first notification of a new epoch, whose base is the entry's seq.
     Reset,
@@ -13,7 +13,7 @@ pub enum Kind {
     Gone,
 }
 
-/// One step of a topic as the caller has it; `params` is finished JSON, an object.
+/// One step of a topic, as passed by the caller; `params` is the JSON text of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     pub kind: Kind,
@@ -23,22 +23,22 @@ pub struct Entry<'a> {
     pub params: &'a [u8],
 }
 
-/// What a log remembers of an entry besides its frame.
+/// What a log remembers about an entry besides its frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meta {
     pub kind: Kind,
-    /// True for the method `event`, which recovery does not spell out.
+    /// True for the method `event`, which recovery leaves out.
     pub is_event: bool,
     /// Bytes of the frame's header: 2, 4 or 10.
     pub header_bytes: u8,
-    /// Bytes of the method as it stands in the frame, escaped.
+    /// Bytes of the method in the frame, JSON-escaped.
     pub method_bytes: u16,
     /// The seq of the newest push up to and including this entry: a follower's position after it.
     pub seq: u64,
-    /// Milliseconds of the caller's clock at which it was appended.
+    /// Milliseconds of the caller's clock when it was appended.
     pub at_ms: u64,
     /// Where its frame ends in the plain track.
     pub end: u64,
-    /// Where its frame ends in the deflated track; meaningless outside the deflated range.
+    /// Where its frame ends in the deflated track; unspecified outside the deflated range.
     pub deflated_end: u64,
 }

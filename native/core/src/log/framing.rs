@@ -1,4 +1,4 @@
-//! The form in which entries are sent to one kind of client.
+//! The forms in which entries are sent to clients.
 
 use crate::protocol::{events, frame};
 
@@ -8,17 +8,17 @@ pub enum Framing {
     /// WebSocket frames.
     #[default]
     Plain,
-    /// WebSocket frames, deflated where that has been done and pays.
+    /// WebSocket frames, deflated where the log has done so and it makes them smaller.
     Deflated,
     /// Server-Sent Events.
     Events,
 }
 
 impl Framing {
-    /// Each of them, at the place that its number says.
+    /// All of them, each at the index of its number.
     pub const ALL: [Self; 3] = [Self::Plain, Self::Deflated, Self::Events];
 
-    /// Bytes of the first entry of `entries`, which are a log's own: whole ones.
+    /// Bytes of the first entry of `entries`, which are whole entries of a log.
     #[must_use]
     pub fn entry_bytes(self, entries: &[u8]) -> usize {
         match self {

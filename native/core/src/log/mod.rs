@@ -1,21 +1,21 @@
 //! Topic logs: one shared, append-only log of finished WebSocket frames per topic.
 //!
-//! Theory of operation. A [`Log`] keeps the notifications of one topic as the exact bytes that go to a socket, laid
-//! end to end in chunks. A subscription is a cursor, an index of entries, and nothing else: to send is to hand out the
-//! contiguous bytes between a cursor and the [`tip`](Log::tip). Sealed chunks are shared by reference. The open chunk
-//! at the end is copied, so a reader never sees memory that is being written to, and the whole module is safe code
-//! without I/O.
+//! Theory of operation. A [`Log`] keeps the notifications of one topic as the exact bytes that are written to a socket,
+//! one after another in chunks. A subscription is a cursor, an index of entries, and nothing else: sending means
+//! handing out the contiguous bytes between a cursor and the [`tip`](Log::tip). Sealed chunks are shared by reference.
+//! The open chunk at the end is copied, so a reader never sees memory that is being written to, and the whole module is
+//! safe code without I/O.
 //!
 //! A log has two segments. *Live* holds what was appended since the log was opened, including resets. *Past* holds
-//! older pushes of the current epoch that [`backfill`](Log::backfill) put before it. Cursors of the two never overlap,
-//! and cursors into a past that a reset discarded are recognised as lost.
+//! older pushes of the current epoch, which [`backfill`](Log::backfill) put before it. Cursors of the two never
+//! overlap, and a cursor into a past that a reset has discarded is recognised as lost.
 //!
-//! A second track holds deflated frames of the newest entries while there are readers that want them: each entry is
-//! compressed once, whatever the number of subscribers. An entry without a deflated frame is sent plain, which RFC
-//! 7692, section 6 allows frame by frame. A third track holds the newest entries as Server-Sent Events, encoded once
-//! as well. A [`Framing`] says what a reader wants.
+//! A second track holds deflated frames of the newest entries while readers want them: each entry is compressed once,
+//! whatever the number of subscribers. An entry without a deflated frame is sent plain, which RFC 7692, section 6
+//! allows frame by frame. A third track holds the newest entries as Server-Sent Events, also encoded once. A
+//! [`Framing`] says which form a reader wants.
 //!
-//! A log does not know who follows it, whether they may, and what time it is.
+//! A log does not know its readers, their rights, or the time.
 
 mod encoding;
 mod entry;

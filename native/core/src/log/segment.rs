@@ -1,4 +1,4 @@
-//! A run of entries with their frames.
+//! A sequence of entries with their frames.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::track::Track;
 /// Entries with consecutive indices and the frames that belong to them.
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// The index of the first entry still here.
+    /// The index of the first entry kept.
     pub first: u64,
     pub entries: VecDeque<Meta>,
     pub frames: Track,
@@ -32,7 +32,7 @@ impl Segment {
         self.first + self.entries.len() as u64
     }
 
-    /// The entry with this index; the caller knows that it is here.
+    /// The entry with this index, which the caller knows to be here.
     pub fn meta(&self, index: u64) -> &Meta {
         &self.entries[self.at(index)]
     }
@@ -114,8 +114,8 @@ impl Segment {
         low + u64::from(is_push)
     }
 
-    /// The index of the push `seq`, the first one from `from` on; None when another entry comes before it that is
-    /// none of its notices.
+    /// The index of the push `seq`, the first one from `from` on; None when another entry precedes it that is not one
+    /// of its notices.
     pub fn push_at(&self, from: u64, seq: u64) -> Option<u64> {
         (from..self.end())
             .map(|index| (index, self.meta(index)))

@@ -15,7 +15,8 @@ enum Piece {
     Copied(Range<usize>),
 }
 
-/// Whole entries, framed for a socket, read from a log, in one or a few contiguous slices; kept and refilled by its owner.
+/// Whole entries read from a log, framed for a socket, in one or a few contiguous slices. The owner keeps and refills
+/// it.
 #[derive(Debug, Default)]
 pub struct Span {
     pieces: Vec<Piece>,
@@ -29,7 +30,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Forgets what was read but keeps the memory, up to what one chunk needs.
+    /// Clears the contents but keeps the memory, up to the size of one chunk.
     pub fn clear(&mut self) {
         self.pieces.clear();
         self.copied.clear();
@@ -65,7 +66,7 @@ impl Span {
         count
     }
 
-    /// The end of the entry in which the first `sent` bytes of one slice end, and the entries up to there.
+    /// The end of the entry that contains byte `sent` of one slice, and the number of entries up to there.
     #[must_use]
     pub fn whole(&self, slice: &[u8], sent: usize) -> (usize, u64) {
         let (mut end, mut count) = (0, 0);

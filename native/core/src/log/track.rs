@@ -66,7 +66,7 @@ impl Track {
         self.end()
     }
 
-    /// Puts `bytes` before the first byte and returns the offset they begin at.
+    /// Puts `bytes` before the first byte and returns the offset at which they begin.
     pub fn prepend(&mut self, bytes: Vec<u8>) -> u64 {
         let start = self.start() - bytes.len() as u64;
         self.sealed.push_front(Sealed {

@@ -6,25 +6,26 @@
 //! idle connection holds no window.
 //!
 //! `server_max_window_bits` is honoured without a compressor for each size. Within one message no back reference
-//! reaches further than the message is long, so a message no longer than the client's window suits it however it was
-//! compressed; [`DeflateParams::suits`] says whether a shared frame does. A longer one goes to that client
-//! uncompressed, which the extension allows for any message (section 6), or compressed by itself with
+//! reaches further than the message is long, so a message no longer than the client's window suits that client however
+//! it was compressed; [`DeflateParams::suits`] says whether a shared frame does. A longer one is sent to that client
+//! uncompressed, which the extension allows for any message (section 6), or compressed for it alone by
 //! [`Deflater::compress_for`]. `client_max_window_bits` needs no answer: our inflater has the largest window.
 //!
-//! An offer that breaks a rule of section 7.1 (unknown, repeated or malformed parameter) is passed over for the
-//! next one; without a good offer the connection goes on uncompressed (section 5.1).
+//! An offer that breaks a rule of section 7.1 (unknown, repeated or malformed parameter) is skipped; without an
+//! acceptable offer the connection continues uncompressed (section 5.1).
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use super::fault::Fault;
 
-/// What a sync flush ends with; a message is sent without it (section 7.2.1).
+/// The end of a sync flush; messages are sent without it (section 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xFF, 0xFF];
 /// A last, empty, stored block. It ends the stream exactly there only if the message did not stop inside a block.
 const END: [u8; 5] = [0x01, 0x00, 0x00, 0xFF, 0xFF];
-/// What [`Inflater`] keeps between messages; a larger buffer is freed so that one big message is not paid for ever.
+/// The buffer that [`Inflater`] keeps between messages; a larger one is freed, so that one big message does not occupy
+/// memory for ever.
 const KEPT_BYTES: usize = 64 << 10;
-/// Room that inflating makes at a time.
+/// The buffer grows by this many bytes at a time.
 const STEP_BYTES: usize = 16 << 10;
 const MAX_WINDOW_BITS: u8 = 15;
 /// For every window below the largest. zlib keeps 262 bytes of its window free, so that with these 512 bytes no
@@ -34,7 +35,7 @@ const NARROW_WINDOW_BITS: u8 = 9;
 /// One acceptable offer of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeflateOffer {
-    /// The largest window, 2^n bytes, with which the client will inflate; `None` when it does not mind.
+    /// The largest window, 2^n bytes, with which the client will inflate; `None` when it sets no limit.
     pub server_max_window_bits: Option<u8>,
 }
 
@@ -84,7 +85,7 @@ impl DeflateOffer {
     }
 }
 
-/// The terms a connection compresses on.
+/// The terms of compression on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeflateParams {
     /// As offered, 8 to 15; `None` when the client set no limit.
@@ -181,7 +182,7 @@ impl Deflater {
         compress_with(state, payload, out);
     }
 
-    /// As [`Self::compress`], for one connection, whatever its window and the message's length.
+    /// Like [`Self::compress`], but for one connection, whatever its window and the message's length.
     pub fn compress_for(&mut self, params: DeflateParams, payload: &[u8], out: &mut Vec<u8>) {
         if params.suits(payload.len()) {
             return self.compress(payload, out);
@@ -197,13 +198,13 @@ fn compress_with(state: &mut Compress, payload: &[u8], out: &mut Vec<u8>) {
     state.reset();
     let mut rest = payload;
     loop {
-        // A sync flush adds at most a few bytes a block; with this much room most messages need one turn.
+        // A sync flush adds at most a few bytes per block; with this much room most messages need one call.
         out.reserve(rest.len() / 2 + 64);
         let before = state.total_in();
         let status = state.compress_vec(rest, out, FlushCompress::Sync);
         let taken = usize::try_from(state.total_in() - before).unwrap_or(usize::MAX);
         rest = rest.get(taken..).unwrap_or_default();
-        // With room to spare the flush is complete (zlib's manual on Z_SYNC_FLUSH).
+        // With room left over, the flush is complete (zlib's manual on Z_SYNC_FLUSH).
         if status.is_err() || (rest.is_empty() && out.len() < out.capacity()) {
             break;
         }
@@ -250,7 +251,7 @@ impl Inflater {
     }
 }
 
-/// Inflates all of `part`; says whether it ended with the end of a stream.
+/// Inflates all of `part`; returns whether the stream ended at its end.
 fn inflate_part(
     state: &mut Decompress,
     part: &[u8],

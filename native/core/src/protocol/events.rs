@@ -9,26 +9,26 @@ use memchr::memchr;
 
 use super::handshake;
 
-/// A comment: it keeps the way open and says nothing.
+/// A comment, which keeps the connection alive and carries no information.
 pub const COMMENT: &[u8] = b":\n\n";
 
-/// The longest epoch and the longest id of a message that a position may name; the application says so.
+/// The longest epoch and the longest message id in a position; the application enforces both.
 const NAME_BYTES: usize = 64;
 /// Integers beyond this are not exact in every JSON reader (RFC 7493, section 2.2).
 const EXACT: u64 = 1 << 53;
 
-/// A reader's place, as `id:` and `Last-Event-ID` have it: `EPOCH:SEQ` or `EPOCH:SEQ:ID`.
+/// A reader's position, as in `id:` and `Last-Event-ID`: `EPOCH:SEQ` or `EPOCH:SEQ:ID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position<'a> {
-    /// Without a colon.
+    /// Contains no colon.
     pub epoch: &'a str,
     pub seq: u64,
-    /// Of the message seen at `seq`.
+    /// The id of the message seen at `seq`.
     pub id: Option<&'a str>,
 }
 
 impl<'a> Position<'a> {
-    /// Reads the text of an `id:` line; None when it is none of ours.
+    /// Reads the text of an `id:` line; None when it is not one of our positions.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         let (epoch, rest) = text.split_once(':')?;
@@ -56,7 +56,7 @@ fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES).contains(&text.len())
 }
 
-/// Appends an event. `data` is JSON: a line break in it stands between two of its values, and becomes a space.
+/// Appends an event. `data` is JSON: a line break in it can only separate two values, and becomes a space.
 pub fn put_event(position: Option<Position<'_>>, name: &[u8], data: &[u8], out: &mut Vec<u8>) {
     out.reserve(name.len() + data.len() + 3 * NAME_BYTES);
     if let Some(position) = position {
@@ -71,13 +71,13 @@ pub fn put_event(position: Option<Position<'_>>, name: &[u8], data: &[u8], out: 
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends how long a client waits before it connects again; an event follows.
+/// Appends how long a client waits before it reconnects; an event follows.
 pub fn put_retry(after_ms: u64, out: &mut Vec<u8>) {
     let _ = writeln!(out, "retry: {after_ms}");
 }
 
-/// Appends the head of the answer whose body is the stream. It ends with the connection: no event has to be wrapped
-/// for HTTP, and HTTP/1.0 has nothing else.
+/// Appends the head of the response whose body is the stream. The body ends with the connection: events need no HTTP
+/// framing, and HTTP/1.0 offers nothing else.
 pub fn put_head(headers: &[(&str, &str)], out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n");
     out.extend_from_slice(b"Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n");
@@ -87,7 +87,7 @@ pub fn put_head(headers: &[(&str, &str)], out: &mut Vec<u8>) {
     out.extend_from_slice(b"X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n");
 }
 
-/// Bytes of the first event of `events`, which begin with a whole one.
+/// Bytes of the first event of `events`, which begins with a whole one.
 #[must_use]
 pub fn event_bytes(events: &[u8]) -> usize {
     let mut at = 0;
@@ -100,7 +100,7 @@ pub fn event_bytes(events: &[u8]) -> usize {
     events.len()
 }
 
-/// Appends text that must stay on its line.
+/// Appends text that must stay on one line.
 fn put_text(text: &[u8], out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend_from_slice(text);
@@ -202,7 +202,7 @@ mod tests {
             if let Some(position) = Position::parse(&text) {
                 let mut out = Vec::new();
                 position.put(&mut out);
-                // The number may have had zeros before it.
+                // The number may have had leading zeros.
                 prop_assert!(Position::parse(&String::from_utf8(out).expect("text")).is_some());
             }
         }

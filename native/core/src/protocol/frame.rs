@@ -14,7 +14,7 @@ const FIN: u8 = 0x80;
 const RSV1: u8 = 0x40;
 const RSV23: u8 = 0x30;
 const MASKED: u8 = 0x80;
-/// In place of a length: it follows in two bytes, or in eight.
+/// In place of a length: the length follows in two bytes, or in eight.
 const TWO_BYTES: u8 = 0x7E;
 const EIGHT_BYTES: u8 = 0x7F;
 
@@ -44,7 +44,7 @@ impl Opcode {
         })
     }
 
-    /// Whether frames of this kind may stand between the fragments of a message.
+    /// Whether frames of this kind may come between the fragments of a message.
     #[must_use]
     pub const fn is_control(self) -> bool {
         self as u8 >= 0x8
@@ -65,8 +65,8 @@ pub struct Header {
 
 /// Reads a frame header at the start of `input`.
 ///
-/// Returns the header and its own length in bytes, or `None` when `input` ends before it does. Faults in the first
-/// two bytes are reported as soon as these are there.
+/// Returns the header and its own length in bytes, or `None` when `input` ends before it does. Faults in the first two
+/// bytes are reported as soon as these two have arrived.
 ///
 /// # Errors
 /// Reserved bits and opcodes, fragmented or overlong control frames, and lengths that are not in their shortest form.

@@ -1,20 +1,20 @@
 //! Finds where the values of a JSON text begin and end.
 //!
-//! One pass, without recursion and without a copy: a message of the largest size holds an event loop for no longer
-//! than its bytes take to be looked at once. What takes longest is many small values, so their number has a bound.
-//! The grammar is that of RFC 8259. What an escape in a string means and how large a number is are not looked at.
+//! One pass, without recursion and without a copy: a message of the largest size occupies an event loop only for as
+//! long as one look at each byte takes. Many small values cost most, so their number has a bound. The grammar is that
+//! of RFC 8259. Escapes are not decoded, and the size of numbers is not checked.
 
-/// Reads a text from its beginning. Each method answers `None` where the text is no JSON; then nothing more can be read.
+/// Reads a text from its beginning. Each method returns `None` if the text is not JSON; nothing more can be read then.
 #[derive(Clone, Debug)]
 pub struct Scanner<'a> {
     text: &'a str,
     at: usize,
-    /// How many more values may be taken.
+    /// How many more values may be read.
     left: usize,
 }
 
 impl<'a> Scanner<'a> {
-    /// Reads `text` up to the first `most` values, each of those inside others counted.
+    /// Reads `text` up to the first `most` values; nested values count.
     #[must_use]
     pub fn new(text: &'a str, most: usize) -> Self {
         Self {
@@ -24,13 +24,13 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The next byte that is no white space, which is not taken.
+    /// The next byte that is not white space; it is not consumed.
     pub fn peek(&mut self) -> Option<u8> {
         self.at = skip_space(self.text.as_bytes(), self.at);
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Takes the next byte that is no white space, if it is this one.
+    /// Consumes the next byte that is not white space, if it is this one.
     pub fn take(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
@@ -42,7 +42,7 @@ impl<'a> Scanner<'a> {
         self.peek().is_none()
     }
 
-    /// Takes a value whose arrays and objects nest at most `depth` (up to 128) deep, and returns its text.
+    /// Consumes a value whose arrays and objects nest at most `depth` (up to 128) deep, and returns its text.
     pub fn value(&mut self, depth: usize) -> Option<&'a str> {
         self.peek()?;
         let begin = self.at;
@@ -50,7 +50,7 @@ impl<'a> Scanner<'a> {
         Some(&self.text[begin..self.at])
     }
 
-    /// Takes the key of a member and the colon behind it; returns the key as it stands there, with its quotes.
+    /// Consumes the key of a member and its colon; returns the key with its quotes.
     pub fn key(&mut self) -> Option<&'a str> {
         self.peek()?;
         let begin = self.at;
@@ -60,24 +60,24 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Why no end of something was found.
+/// Why the end of a value was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The text ends before it does; with more behind, it may be right.
+    /// The text ends before the value does; with more input it may be valid.
     Ended,
-    /// Whatever follows, it is no JSON, or over a bound.
+    /// The text is not JSON or exceeds a bound, whatever follows.
     Wrong,
 }
 
 type Skipped = Result<usize, Stop>;
 
-// Each of these is given where something must begin, and answers where it ends.
+// Each of these functions gets the offset where something must begin, and returns where it ends.
 
 fn byte(bytes: &[u8], at: usize) -> Result<u8, Stop> {
     bytes.get(at).copied().ok_or(Stop::Ended)
 }
 
-/// Also answers how many of the `left` values are left then.
+/// Also returns how many of the `left` values remain.
 fn skip_value(
     bytes: &[u8],
     mut at: usize,
@@ -85,7 +85,7 @@ fn skip_value(
     mut left: usize,
 ) -> Result<(usize, usize), Stop> {
     debug_assert!(depth <= 128, "a bit for each");
-    // How many arrays and objects are open, and for each a bit, the innermost lowest: whether it is an object.
+    // The number of open arrays and objects, and one bit for each, the innermost lowest: whether it is an object.
     let (mut open, mut objects) = (0, 0_u128);
     loop {
         left = left.checked_sub(1).ok_or(Stop::Wrong)?;
@@ -99,7 +99,7 @@ fn skip_value(
                     return Err(Stop::Wrong);
                 }
                 at = skip_space(bytes, at + 1);
-                // In ASCII, what closes is two behind what opens.
+                // In ASCII, a closing bracket follows two places after its opening one.
                 if byte(bytes, at)? == opening + 2 {
                     at + 1
                 } else {
@@ -113,7 +113,7 @@ fn skip_value(
             }
             _ => skip_number(bytes, at)?,
         };
-        // A value is over, and with it perhaps what it is the last of.
+        // A value has ended, which may also end the array or object that contains it.
         loop {
             if open == 0 {
                 return Ok((at, left));
@@ -137,7 +137,7 @@ fn skip_value(
     }
 }
 
-/// A key, its colon and the white space behind that.
+/// A key, its colon and the white space after it.
 fn skip_key(bytes: &[u8], at: usize) -> Skipped {
     let colon = skip_space(bytes, skip_string(bytes, at)?);
     match byte(bytes, colon)? {
@@ -148,14 +148,14 @@ fn skip_key(bytes: &[u8], at: usize) -> Skipped {
 
 #[inline]
 pub(super) fn skip_space(bytes: &[u8], at: usize) -> usize {
-    // Mostly there is none.
+    // Usually there is none.
     match bytes.get(at) {
         Some(..=b' ') => skip_much_space(bytes, at),
         _ => at,
     }
 }
 
-/// Where there is much, many bytes are looked at together.
+/// Long runs are checked several bytes at a time.
 #[inline(never)]
 fn skip_much_space(bytes: &[u8], mut at: usize) -> usize {
     const STEP: usize = 16;
@@ -187,12 +187,13 @@ pub(super) fn skip_string(bytes: &[u8], at: usize) -> Skipped {
     }
 }
 
-/// How many bytes at the beginning of `bytes` mean themselves in a string. Eight are looked at together; the last few
-/// of the text are not looked at.
+/// The number of bytes at the beginning of `bytes` that represent themselves in a string. Eight are checked at a time;
+/// the last few bytes of the text are not included.
 fn plain_bytes(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xFF;
     const HIGHS: u64 = ONES << 7;
-    // The high bit of each byte that is below `limit`, at most 128; above the first such byte there may be wrong ones.
+    // Sets the high bit of each byte that is below `limit`, at most 128; above the first such byte some bits may be
+    // wrong.
     let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGHS;
     let mut plain = 0;
     for step in bytes.chunks_exact(8) {
@@ -210,7 +211,7 @@ fn plain_bytes(bytes: &[u8]) -> usize {
     plain
 }
 
-/// What is behind a backslash.
+/// The rest of an escape, after its backslash.
 fn skip_escape(bytes: &[u8], at: usize) -> Skipped {
     match byte(bytes, at)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(at + 1),
@@ -226,7 +227,7 @@ fn skip_escape(bytes: &[u8], at: usize) -> Skipped {
     }
 }
 
-/// A number that reaches to the end of the text ends there.
+/// A number that reaches the end of the text ends there.
 pub(super) fn skip_number(bytes: &[u8], at: usize) -> Skipped {
     let at = match byte(bytes, at)? {
         b'-' if byte(bytes, at + 1)? == b'0' => at + 2,
@@ -240,7 +241,7 @@ pub(super) fn skip_number(bytes: &[u8], at: usize) -> Skipped {
     }
 }
 
-/// What is behind the whole part of a number, with the exponent.
+/// The fraction and the exponent of a number.
 fn skip_fraction(bytes: &[u8], mut at: usize) -> Skipped {
     if bytes[at] == b'.' {
         at = skip_digits(bytes, at + 1)?;

@@ -1,28 +1,29 @@
 //! The JSON-RPC 2.0 envelope: method, params, and the form of replies.
 //!
-//! [`parse`] borrows from the text: ids and params stay the JSON text that the client sent, so that an id comes back
-//! exactly as it was and params are read once, by whoever runs the method. The rules are those of the JSON-RPC 2.0
+//! [`parse`] borrows from the text: ids and params stay the JSON text that the client sent, so an id is returned
+//! unchanged and params are parsed once, by the code that runs the method. The rules are those of the JSON-RPC 2.0
 //! specification, sections 4 to 6:
 //!
-//! * text that is no JSON, is nested deeper than [`DEPTH`] or has more than [`VALUES`] values is a parse error (-32700);
-//! * JSON that is no request is an invalid request (-32600), with the id when it can be told, else `null`;
+//! * text that is not JSON, is nested deeper than [`DEPTH`] or has more than [`VALUES`] values is a parse error
+//!   (-32700);
+//! * JSON that is not a request is an invalid request (-32600), with the id if it can be determined, else `null`;
 //! * a request without `id` is a notification and gets no answer; `"id": null` is a request;
-//! * `params` is an object or an array, and `null` is the same as none;
-//! * a batch is an array of 1 to [`BATCH`] requests. An element that is no request gets an error of its own; an
-//!   empty or longer array gets one for the whole, and a longer one is not read to its end.
+//! * `params` is an object or an array; `null` is the same as no `params`;
+//! * a batch is an array of 1 to [`BATCH`] requests. An element that is not a request gets an error of its own. An
+//!   empty array, or one that is too long, gets one error; a batch that is too long is not read to its end.
 //!
-//! Members that the envelope does not know are ignored, as most implementations do.
+//! Unknown members of the envelope are ignored, as in most implementations.
 
 use std::borrow::Cow;
 
 use super::json::Scanner;
 
-/// The most requests in one batch. Larger ones would let one message hold an event loop.
+/// The most requests in one batch. A larger one would let one message block an event loop.
 pub const BATCH: usize = 100;
 /// The deepest nesting of arrays and objects, the batch's own array included.
 pub const DEPTH: usize = 128;
-/// The most values in one message, each in an array or object counted. A megabyte of usual events has less than half
-/// as many; one of nothing but small values would take as long to read as several.
+/// The most values in one message; arrays and objects count too. A megabyte of typical events has less than half as
+/// many. A megabyte of small values only would take several times as long to read.
 pub const VALUES: usize = 1 << 17;
 /// The longest id in bytes as JSON; it is kept until the answer is sent.
 pub const ID_BYTES: usize = 256;
@@ -43,10 +44,10 @@ pub struct Call<'a> {
     pub params: Option<&'a str>,
 }
 
-/// A request that cannot be run.
+/// A request that cannot be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejection<'a> {
-    /// JSON text; `null` when the id could not be told.
+    /// JSON text; `null` when the id is unknown.
     pub id: &'a str,
     pub code: i32,
     pub message: &'static str,
@@ -56,17 +57,17 @@ pub struct Rejection<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
     Single(Call<'a>),
-    /// 1 to [`BATCH`] elements. Their answers go out together in one array, or not at all when all are notifications.
+    /// 1 to [`BATCH`] elements. Their replies are sent together in one array, or not at all when all are notifications.
     Batch(Vec<Element<'a>>),
 }
 
-/// One of a batch.
+/// One element of a batch.
 pub type Element<'a> = Result<Call<'a>, Rejection<'a>>;
 
 /// Reads the envelope of one text message.
 ///
 /// # Errors
-/// The one answer that the whole message gets.
+/// The single reply to the whole message.
 pub fn parse(text: &str) -> Result<Incoming<'_>, Rejection<'_>> {
     let mut scanner = Scanner::new(text, VALUES);
     let incoming = if scanner.take(b'[') {
@@ -99,7 +100,7 @@ const fn invalid(id: &str) -> Rejection<'_> {
     }
 }
 
-/// Takes the elements of a batch, whose bracket is taken; those over [`BATCH`] are not looked at.
+/// Reads the elements of a batch after its opening bracket; elements beyond [`BATCH`] are not read.
 fn take_batch<'a>(scanner: &mut Scanner<'a>) -> Result<Vec<Element<'a>>, Rejection<'a>> {
     let mut calls = Vec::new();
     if scanner.take(b']') {
@@ -119,7 +120,7 @@ fn take_batch<'a>(scanner: &mut Scanner<'a>) -> Result<Vec<Element<'a>>, Rejecti
     }
 }
 
-/// The members of a request as JSON text, before their types are looked at.
+/// The members of a request as JSON text, before their types are checked.
 #[derive(Default)]
 struct Envelope<'a> {
     jsonrpc: Option<&'a str>,
@@ -140,7 +141,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Takes a value that should be a request; `None` when it is no JSON or nests deeper than `depth`.
+/// Reads a value that should be a request; `None` when it is not JSON or is nested deeper than `depth`.
 fn take_call<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Option<Element<'a>> {
     if scanner.peek()? != b'{' {
         scanner.value(depth)?;
@@ -153,7 +154,7 @@ fn take_call<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Option<Element<'a>>
         let key = scanner.key()?;
         let value = scanner.value(depth - 1)?;
         if let Some(member) = envelope.member(key) {
-            // Which of two counts, implementations do not agree on.
+            // Implementations disagree on which of two equal names counts.
             is_clear &= member.replace(value).is_none();
         }
         is_over = scanner.take(b'}');
@@ -181,7 +182,8 @@ fn read_call<'a>(envelope: &Envelope<'a>) -> Option<Call<'a>> {
     Some(Call { id, method, params })
 }
 
-/// A key that may be one of ours, which have at most seven letters of at most six bytes each.
+/// A key that may be one of the envelope's, which have at most seven letters; escaped, a letter takes at most six
+/// bytes.
 fn parse_key(key: &str) -> Option<Cow<'_, str>> {
     if key.len() > 2 + 6 * "jsonrpc".len() {
         return None;
@@ -189,7 +191,7 @@ fn parse_key(key: &str) -> Option<Cow<'_, str>> {
     parse_string(key)
 }
 
-/// The meaning of a JSON string; `None` for what is none, or no Unicode. Without escapes it is borrowed.
+/// The value of a JSON string; `None` when it is not a string, or not Unicode. Borrowed if it has no escapes.
 fn parse_string(json: &str) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix('"')?.strip_suffix('"')?;
     if inner.as_bytes().contains(&b'\\') {
@@ -205,22 +207,22 @@ fn is_id(text: &str) -> bool {
             || text.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit()))
 }
 
-/// Appends the answer to a request; `id` and `result` are JSON text.
+/// Appends the reply to a request; `id` and `result` are JSON text.
 pub fn write_result(id: &str, result: &[u8], out: &mut Vec<u8>) {
     write_answer(id, b"result", result, out);
 }
 
-/// Appends a failed answer whose error object is already JSON text.
+/// Appends an error reply whose error object is JSON text.
 pub fn write_error_object(id: &str, error: &[u8], out: &mut Vec<u8>) {
     write_answer(id, b"error", error, out);
 }
 
-/// Appends a failed answer; `data` is JSON text.
+/// Appends an error reply; `data` is JSON text.
 pub fn write_error(id: &str, code: i32, message: &str, data: Option<&[u8]>, out: &mut Vec<u8>) {
     write_error_object(id, &build_error(code, message, data), out);
 }
 
-/// Appends the answer to a request that cannot be run.
+/// Appends the reply to a request that cannot be executed.
 pub fn write_rejection(rejection: &Rejection<'_>, out: &mut Vec<u8>) {
     write_error(rejection.id, rejection.code, rejection.message, None, out);
 }
@@ -234,7 +236,7 @@ pub fn write_notification(method: &str, params: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Appends the answers of a batch as one array; writes nothing when there are none.
+/// Appends the replies of a batch as one array; writes nothing when there are none.
 pub fn write_batch<'a>(answers: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     let mut opening = b'[';
     for answer in answers {

@@ -1,17 +1,16 @@
-//! The WebSocket protocol without any I/O: bytes in, items out; messages in, bytes out. And what is written as
-//! Server-Sent Events instead.
+//! The WebSocket protocol and Server-Sent Events without any I/O: from bytes to items, and from messages to bytes.
 //!
-//! The server and the load client of the bench share these parts. Nothing here opens a socket, reads a clock, starts
-//! a thread or knows Python, so every rule can be tested with byte strings.
+//! The server and the load client of the bench share these parts. Nothing here opens a socket, reads a clock, starts a
+//! thread or depends on Python, so every rule can be tested with byte strings.
 //!
 //! * [`handshake`] reads one HTTP/1.1 request head and writes the answer to it (RFC 6455 section 4);
 //! * [`frame`] encodes finished frames, decodes frame headers and masks (section 5);
 //! * [`decoder`] turns received bytes into messages and control frames (sections 5 to 8);
-//! * [`fault`] names what a peer can do wrong and the close code for it;
+//! * [`fault`] lists the faults of a peer, each with its close code;
 //! * [`deflate`] negotiates and runs permessage-deflate (RFC 7692);
-//! * [`events`] writes Server-Sent Events, for clients that no WebSocket reaches;
+//! * [`events`] writes Server-Sent Events, for clients that WebSocket cannot reach;
 //! * `json` finds where values of JSON begin and end;
-//! * [`strict`] finds what a JSON text must not have;
+//! * [`strict`] finds the faults that a JSON text must not have;
 //! * [`jsonrpc`] reads the JSON-RPC 2.0 envelope of a text message and writes answers.
 //!
 //! Memory: a connection that waits for a frame holds a [`decoder::Decoder`] of 16 bytes and nothing else. Buffers

@@ -1,13 +1,12 @@
-//! What a JSON text must not have, found in one pass: a name twice in an object, an integer that not every reader
-//! keeps exact, too many arrays and objects inside each other.
+//! Finds in one pass what a JSON text must not contain: a name twice in an object, an integer that not every reader
+//! keeps exact, and arrays and objects that are nested too deeply.
 //!
-//! The text is looked at once and nothing is built of it but the names of the objects that are open. A place is put
-//! into words only for the one fault that is found. Objects with few members compare their names one by one; larger
-//! ones keep them in a set whose hashes are seeded, so that no choice of names makes it slow.
+//! The text is read once, and only the names of open objects are stored. The path of a value is built only for the
+//! fault that is reported. Objects with few members compare their names one by one. Larger ones keep them in a set with
+//! seeded hashes, so that no choice of names makes it slow.
 //!
-//! A text that arrives in parts is read by the same rules, value by value (`check_value`). A value whose end has not
-//! come is read again from its beginning; a caller who waits until there is twice as much looks at each byte of it
-//! twice.
+//! A text that arrives in parts is read by the same rules, value by value (`check_value`). An incomplete value is read
+//! again from its beginning. A caller that waits until the text has doubled reads each byte twice on average.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,19 +16,19 @@ use super::json::{Stop, skip_number, skip_space, skip_string, skip_word};
 
 /// The largest magnitude that every reader keeps exact (RFC 8259 section 6).
 const LARGEST: &[u8] = b"9007199254740992";
-/// So many names are compared faster than hashed.
+/// Up to this number, names are compared faster than hashed.
 const COMPARED: usize = 12;
 
-/// What is wrong with a text; for each but `Malformed` and `Ended` the place is known.
+/// The kind of fault. The path is known for all kinds but `Malformed` and `Ended`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is no JSON; another reader says where.
+    /// The text is not JSON; another reader reports where.
     Malformed,
-    /// The place is that of the second member.
+    /// The path is that of the second member.
     Repeated,
     /// An integer beyond ±2^53.
     LargeInteger,
-    /// The place is that of the value which is one too deep.
+    /// The path is that of the first value that is too deep.
     TooDeep,
     /// The text ends before the value does.
     Ended,
@@ -44,7 +43,7 @@ impl From<Stop> for Kind {
     }
 }
 
-/// A step of a place.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     Name(Cow<'a, str>),
@@ -58,14 +57,14 @@ pub struct Fault<'a> {
     pub place: Vec<Step<'a>>,
 }
 
-/// An array or object that is open.
+/// An open array or object.
 struct Open<'a> {
     is_object: bool,
     /// Of an array, the element that is being read.
     index: usize,
-    /// Where its names begin among those of all open objects.
+    /// Where its names begin in the list of the names of all open objects.
     names_from: usize,
-    /// The same names, once they are many.
+    /// The same names as a set, once they are many.
     set: Option<HashSet<Cow<'a, str>>>,
 }
 
@@ -75,10 +74,10 @@ struct Reader<'a> {
     names: Vec<Cow<'a, str>>,
 }
 
-/// Looks for the first fault of a text, of which at most `depth` arrays and objects may be inside each other.
+/// Finds the first fault of a text in which arrays and objects may nest at most `depth` deep.
 ///
 /// # Errors
-/// The fault; a text that ends too early is malformed.
+/// The fault. A text that ends too early is malformed.
 pub fn check(text: &[u8], depth: usize) -> Result<(), Fault<'_>> {
     let mut reader = Reader::new(text);
     reader.whole(depth).map_err(|kind| match kind {
@@ -87,15 +86,15 @@ pub fn check(text: &[u8], depth: usize) -> Result<(), Fault<'_>> {
     })
 }
 
-/// Looks for the first fault of the value that begins at `begin`, of which at most `depth` arrays and objects may be
-/// inside each other; answers where it ends, and `None` where the text ends before that is known.
+/// Finds the first fault of the value that begins at `begin`, in which arrays and objects may nest at most `depth`
+/// deep. Returns where the value ends, or `None` if the text ends before that is known.
 ///
 /// # Errors
-/// The fault; not that the value has no end yet.
+/// The fault. An incomplete value is not a fault.
 pub fn check_value(text: &[u8], begin: usize, depth: usize) -> Result<Option<usize>, Fault<'_>> {
     let mut reader = Reader::new(text);
     match reader.value(begin, depth) {
-        // More digits may be coming.
+        // More digits may follow.
         Ok(end) if end == text.len() && text[end - 1].is_ascii_digit() => Ok(None),
         Ok(end) if simdutf8::basic::from_utf8(&text[begin..end]).is_err() => {
             Err(reader.fault(Kind::Malformed))
@@ -127,7 +126,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes a value; answers where it ends.
+    /// Skips a value; returns where it ends.
     fn value(&mut self, mut at: usize, depth: usize) -> Result<usize, Kind> {
         loop {
             at = match self.byte(at)? {
@@ -140,7 +139,7 @@ impl<'a> Reader<'a> {
                         return Err(Kind::TooDeep);
                     }
                     at = skip_space(self.bytes, at + 1);
-                    // In ASCII, what closes is two behind what opens.
+                    // In ASCII, a closing bracket follows two places after its opening one.
                     if self.byte(at)? == opening + 2 {
                         at + 1
                     } else {
@@ -167,7 +166,7 @@ impl<'a> Reader<'a> {
         self.bytes.get(at).copied().ok_or(Kind::Ended)
     }
 
-    /// Opens an array or object that is not empty; answers where its first value begins.
+    /// Opens an array or object that is not empty; returns where its first value begins.
     fn begin(&mut self, is_object: bool, at: usize) -> Result<usize, Kind> {
         self.open.push(Open {
             is_object,
@@ -178,7 +177,7 @@ impl<'a> Reader<'a> {
         if is_object { self.name(at) } else { Ok(at) }
     }
 
-    /// Passes what is behind a value; answers where the next one begins, or where the outermost one has ended.
+    /// Skips what follows a value; returns where the next value begins, or where the outermost one has ended.
     fn leave(&mut self, mut at: usize) -> Result<ControlFlow<usize, usize>, Kind> {
         loop {
             let Some(open) = self.open.last_mut() else {
@@ -204,7 +203,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a name and the colon behind it; answers where the value begins.
+    /// Reads a name and its colon; returns where the value begins.
     fn name(&mut self, at: usize) -> Result<usize, Kind> {
         let end = skip_string(self.bytes, at)?;
         let name = read_name(&self.bytes[at..end]).ok_or(Kind::Malformed)?;
@@ -255,7 +254,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The meaning of a name with its quotes; `None` for one that is no Unicode. Without escapes it is borrowed.
+/// The value of a quoted name; `None` when it is not Unicode. Borrowed if it has no escapes.
 fn read_name(json: &[u8]) -> Option<Cow<'_, str>> {
     let inner = &json[1..json.len() - 1];
     if inner.contains(&b'\\') {

@@ -1,8 +1,8 @@
 //! Fuzz targets: one function for each parser of outside bytes, and one for the log.
 //!
 //! A target takes any bytes, and panics when a rule is broken that should hold for all of them. `native/gateway/fuzz`
-//! drives them with coverage; the tests here run them on the corpus it has gathered, whole and damaged. Most are those of
-//! the core; what the server and the gateway read beyond is added here.
+//! runs them with coverage feedback; the tests here run them on the resulting corpus, whole and damaged. Most targets
+//! are those of the core. Those of the parsers in the server and the gateway are added here.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ pub fn handshake(input: &[u8]) {
     }
 }
 
-/// JSON-RPC messages, and the params of what is answered natively.
+/// JSON-RPC messages, and the params of natively answered calls.
 ///
 /// # Panics
 /// When a rule is broken.
@@ -46,7 +46,7 @@ pub fn envelope(input: &[u8]) {
     }
 }
 
-/// Params of any shape are read or left, and what names a target comes back as JSON.
+/// Params of any shape are parsed or left to the application, and a parsed target becomes JSON again.
 fn check_params(call: &Call<'_>) {
     let params = call.params;
     let targets = [

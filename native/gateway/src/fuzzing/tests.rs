@@ -42,7 +42,7 @@ fn run(name: &str, target: fn(&[u8])) {
         .collect();
     cases.sort();
     assert!(cases.len() > 5, "{} is nearly empty", corpus.display());
-    // The same damage each time: whoever wants other damage runs the fuzzer.
+    // Deterministic damage; the fuzzer tries other damage.
     let mut random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     for path in cases {
         let case = std::fs::read(&path).expect("a file");
@@ -53,7 +53,7 @@ fn run(name: &str, target: fn(&[u8])) {
     }
 }
 
-/// Changes, doubles or drops a few bytes.
+/// Changes, duplicates or removes a few bytes.
 fn damage(case: &[u8], random: &mut TestRng) -> Vec<u8> {
     use proptest::prelude::RngCore;
     let mut bytes = case.to_vec();

@@ -1,19 +1,19 @@
-//! Packed votes on their way to one counter: they gather while a batch is in flight, and form the next one.
+//! Packed votes on their way to one counter: they accumulate while a batch is in flight, and form the next batch.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use broker_server::{ConnId, Lock};
 
-/// Entries of one batch. All its answers are written in one turn of a loop, in some 2 ms.
+/// Entries of one batch. All its replies are written in one turn of a loop, in some 2 ms.
 const BATCH_ENTRIES: usize = 4_000;
-/// Bytes of one batch. Ordinary records have ten bytes; one with all of a thousand options has two thousand.
+/// Bytes of one batch. Ordinary records take ten bytes; one with all of a thousand options takes two thousand.
 const BATCH_BYTES: usize = 1 << 20;
 /// Entries that wait for one counter, about 7 MB; more are refused as overload.
 const MOST_WAITING: usize = 200_000;
-/// Bytes that wait for one counter, of records and of what they are kept in.
+/// Bytes that wait for one counter: records and their bookkeeping.
 const MOST_WAITING_BYTES: usize = 16 << 20;
-/// What a record takes beside its bytes, and a group beside its records.
+/// The bookkeeping bytes of a record, and of a group.
 const RECORD_BYTES: usize = size_of::<Waiting>();
 const GROUP_BYTES: usize = size_of::<Group>() + 2 * size_of::<(GroupKey, usize)>() + 64;
 
@@ -23,18 +23,18 @@ pub struct GroupKey {
     pub poll: u64,
     pub shard: u64,
     pub allow_change: bool,
-    /// Else of impressions and their sessions.
+    /// Otherwise the records are impressions and their sessions.
     pub is_answer: bool,
 }
 
-/// Records, one after the other in the order that they came.
+/// Records in the order of their arrival.
 pub type Records = (GroupKey, Vec<u8>);
 
 #[derive(Debug)]
 struct Group {
     key: GroupKey,
     records: Vec<u8>,
-    /// For each record.
+    /// One element per record.
     waiting: Vec<Waiting>,
 }
 
@@ -43,20 +43,20 @@ struct Group {
 pub(super) struct Waiting {
     pub conn: ConnId,
     pub ticket: u64,
-    /// Whether this record's outcome is what the call is answered.
+    /// Whether this record's outcome is the reply to the call.
     pub tells: bool,
 }
 
-/// What has become of a group.
+/// The outcome of a group.
 #[derive(Clone, Debug)]
 pub enum Fate {
-    /// For each record 1 if it has changed a count, else 0.
+    /// One byte per record: 1 if it has changed a count, else 0.
     Counted(Vec<u8>),
-    /// A JSON-RPC error object for all.
+    /// A JSON-RPC error object for all records.
     Refused(Vec<u8>),
 }
 
-/// What has become of one record.
+/// The outcome of one record.
 #[derive(Clone, Debug)]
 pub struct Settled {
     pub conn: ConnId,
@@ -66,17 +66,17 @@ pub struct Settled {
 
 #[derive(Clone, Debug)]
 pub enum Settlement {
-    /// Whether it has changed a count; None for a record that does not tell.
+    /// Whether it has changed a count; None for a record whose outcome is not part of the reply.
     Counted(Option<bool>),
     /// The JSON-RPC error object.
     Refused(Arc<[u8]>),
 }
 
-/// The fates given are not those of the groups taken.
+/// The outcomes passed do not match the groups taken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mismatch;
 
-/// What waits for one counter.
+/// The records that wait for one counter.
 #[derive(Debug, Default)]
 pub(super) struct Lane(Lock<Queue>);
 
@@ -85,9 +85,9 @@ struct Queue {
     batches: VecDeque<Batch>,
     waiting: usize,
     waiting_bytes: usize,
-    /// The groups that the application has, without their records.
+    /// The groups that the application has taken, without their records.
     in_flight: Option<Vec<Group>>,
-    /// The application knows that there is something.
+    /// The application was notified that records wait.
     is_announced: bool,
 }
 
@@ -105,7 +105,7 @@ impl Lane {
         queue.waiting >= MOST_WAITING || queue.waiting_bytes >= MOST_WAITING_BYTES
     }
 
-    /// Adds a record; returns whether the application must be told that there is something.
+    /// Adds a record; returns whether the application must be notified that records wait.
     pub fn push(&self, key: GroupKey, record: &[u8], waiting: Waiting) -> bool {
         let mut queue = self.0.lock();
         queue.waiting += 1;
@@ -122,8 +122,8 @@ impl Lane {
         !std::mem::replace(&mut queue.is_announced, true)
     }
 
-    /// Hands the oldest batch to the application; nothing while it has one or none waits. In the latter case it is
-    /// told of the next.
+    /// Hands the oldest batch to the application. Returns nothing while the application has one, or if none waits; in
+    /// the latter case the next record notifies the application.
     pub fn take(&self) -> Vec<Records> {
         let mut queue = self.0.lock();
         if queue.in_flight.is_some() {
@@ -144,13 +144,13 @@ impl Lane {
         taken
     }
 
-    /// Batches that are not settled: what was pushed before is settled with the last of so many.
+    /// The number of batches that are not settled: a record pushed before this call is settled with the last of them.
     pub fn unsettled(&self) -> usize {
         let queue = self.0.lock();
         queue.batches.len() + usize::from(queue.in_flight.is_some())
     }
 
-    /// Ends the batch that the application has.
+    /// Settles the batch that the application has.
     ///
     /// # Errors
     /// [`Mismatch`], and the application still has it.
@@ -176,7 +176,7 @@ impl Lane {
 }
 
 impl Batch {
-    /// Returns the bytes that it takes.
+    /// Returns the bytes that it occupies.
     fn push(&mut self, key: GroupKey, record: &[u8], waiting: Waiting) -> usize {
         self.entries += 1;
         let mut bytes = record.len() + RECORD_BYTES;

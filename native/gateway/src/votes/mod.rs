@@ -1,20 +1,20 @@
 //! Votes and impressions without the application.
 //!
-//! Guide. A vote is a call of `respond`, an impression one of `impression`; what is told here of votes holds for both.
-//! On its way a vote meets these files, none of which imports one that comes later:
+//! Guide. A vote is a call of `respond`, an impression one of `impression`; what is said of votes here holds for both.
+//! A vote passes these files, none of which imports a later one:
 //!
 //! | file | what it knows |
 //! |---|---|
-//! | `params` | what the params say, if they are plainly right |
+//! | `params` | the params, if they are clearly valid |
 //! | `rates` | how many votes a connection and an address may send |
 //! | `lane` | the queue to one counter: batches, of which the application has one at a time |
 //! | `polls` | which polls are open, their keys and options, and which lane a record goes to |
 //! | `taking` | the call: from params to records in a lane, from outcomes to the reply |
 //!
-//! The application answers a vote in full: it looks at the program, its access, the event and the time. What it finds
-//! holds for the next moments, so it opens the poll here for as long as it does, and whatever is not plainly right goes
-//! to it all the same: its errors are the only ones there are. Counting is the application's too: it fetches batches of
-//! records, has them counted, and settles them with what each record changed.
+//! The application checks a vote in full: the program, its access, the event and the time. The result stays valid for
+//! some moments, so the application opens the poll here for that long. Votes that are not clearly valid are still
+//! passed to it, so all errors come from there. The application also counts: it fetches batches of records, has them
+//! counted, and settles them with what each record changed.
 
 mod lane;
 mod names;

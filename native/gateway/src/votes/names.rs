@@ -4,8 +4,8 @@
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub poll: String,
-    /// As the application names it too, so that a connection is the same visitor to both.
+    /// In the application's spelling, so that a connection is the same visitor on both paths.
     pub connection: String,
-    /// As the application's limits name it.
+    /// In the spelling of the application's limits.
     pub address: String,
 }

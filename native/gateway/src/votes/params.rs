@@ -1,12 +1,12 @@
 //! The params of `respond` and `impression`, as far as they are clearly valid.
 //!
-//! What is not is left to the application, whose errors are then the only ones there are. So this is stricter than
-//! its rules: text has no escapes, and that of a visitor or session is visible ASCII.
+//! Other params are left to the application, so all errors come from there. So this parser is stricter than the
+//! application: text has no escapes, and the text of a visitor or session is visible ASCII.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// Of the text of a visitor or session.
+/// The longest text of a visitor or session.
 const TEXT_BYTES: usize = 128;
 /// The longest list of all options, with spaces.
 const CHOICE_BYTES: usize = 6_000;
@@ -28,7 +28,7 @@ struct Params<'a> {
 /// JSON text, `null` too.
 struct Raw<'a>(&'a str);
 
-/// One answer or one impression. Names of things are as sent, to be looked up.
+/// One vote or one impression. Names are as sent, to be looked up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Vote<'a> {
     pub account: Option<&'a str>,
@@ -42,10 +42,10 @@ pub(crate) struct Vote<'a> {
     pub choice: Vec<u16>,
 }
 
-/// A vote that is plainly right, whatever the poll is; None leaves it to the application.
+/// A vote whose params are clearly valid, whatever the poll is; None leaves it to the application.
 pub(crate) fn parse_vote(params: &str, is_answer: bool) -> Option<Vote<'_>> {
     if !params.starts_with('{') {
-        return None; // serde would take an array too
+        return None; // serde would also accept an array
     }
     let params: Params<'_> = serde_json::from_str(params).ok()?;
     let choice = match (params.measure_value, is_answer) {
@@ -74,7 +74,7 @@ fn keep_raw<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<Raw<'a>
     Ok(Some(Raw(raw.get())))
 }
 
-/// One index or a non-empty list of such indexes; that none is there twice is found when it is encoded.
+/// One index or a non-empty list of such indexes; a repeated index is found when the vote is encoded.
 fn parse_choice(raw: &str) -> Option<Vec<u16>> {
     if !raw.starts_with('[') {
         return serde_json::from_str(raw).ok().map(|index| vec![index]);

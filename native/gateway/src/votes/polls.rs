@@ -1,10 +1,10 @@
 //! The polls that the application has opened to this gateway, and the lanes to the counters.
 //!
-//! Theory of operation. The application answers a vote in full: it looks at the program, its access, the event and
-//! the time. What it finds holds for the next moments, so it *opens* the poll here for as long as it does; votes for
-//! an open poll that are plainly right ([`super::params`]) become records at once, on their connection's loop, and
-//! wait in the lane of their counter for the application to send them. A poll that is not opened again lapses: when
-//! the application hangs, votes come to it again and meet the errors that it has.
+//! Theory of operation. The application checks a vote in full: the program, its access, the event and the time. The
+//! result stays valid for some moments, so the application *opens* the poll here for that long. Votes for an open poll
+//! that are clearly valid ([`super::params`]) become records at once, on their connection's loop, and wait in the lane
+//! of their counter until the application sends them. A poll that is not opened again lapses: when the application
+//! hangs, votes are passed to it again and get its errors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use broker_server::Lock;
 use super::lane::{Fate, GroupKey, Lane, Mismatch, Records, Settled, Waiting};
 use super::rates::Rates;
 
-/// A poll as the application knows it.
+/// A poll as passed by the application.
 #[derive(Debug)]
 pub struct OpenPoll {
     pub uid: u64,
     pub shards: u64,
     pub key: [u8; 16],
-    /// Options that an answer may choose, 1 to 1,000.
+    /// The number of options, 1 to 1,000.
     pub options: u16,
     pub allow_change: bool,
-    /// How a request may name the program's project.
+    /// The names by which a request may refer to the program's project.
     pub projects: Vec<String>,
-    /// On the server's clock; from then on it is not open.
+    /// On the server's clock; from then on the poll is no longer open.
     pub until_ms: u64,
 }
 
-/// What a request names a poll by.
+/// The parts by which a request names a poll.
 #[derive(Clone, Copy, Debug)]
 pub struct PollName<'a> {
     pub account: &'a str,
@@ -41,7 +41,7 @@ pub struct PollName<'a> {
 }
 
 impl PollName<'_> {
-    /// Writes it as one text. None of its parts has a line break: they are printable.
+    /// Writes the name as one text. No part has a line break, because all are printable.
     fn put(&self, out: &mut String) {
         out.clear();
         for part in [self.account, self.program, self.context, self.measure] {
@@ -54,9 +54,9 @@ impl PollName<'_> {
 /// Open polls, limits, and a lane to each counter. Every method is short and may be called from any thread.
 #[derive(Debug)]
 pub struct Votes {
-    /// Before the number of a connection it names that among all gateways'.
+    /// A prefix that makes the number of a connection unique among all gateways.
     pub(super) door: String,
-    /// Votes that were taken without the application since the start.
+    /// Votes that were counted without the application since the start.
     pub taken: AtomicU64,
     per_connection: Arc<Rates>,
     per_address: Arc<Rates>,
@@ -90,14 +90,14 @@ impl Votes {
         self.polls.lock().insert(text, Arc::new(poll));
     }
 
-    /// Leaves later votes of a poll to the application; votes that are queued are still counted.
+    /// Leaves later votes of a poll to the application; queued votes are still counted.
     pub fn close(&self, name: &PollName<'_>) {
         let mut text = String::new();
         name.put(&mut text);
         self.polls.lock().remove(&text);
     }
 
-    /// The poll, if it is open. `scratch` is for its name.
+    /// The poll, if it is open. `scratch` is used to build its name.
     pub(super) fn find(
         &self,
         name: &PollName<'_>,
@@ -109,12 +109,12 @@ impl Votes {
         (now_ms < poll.until_ms).then_some(poll)
     }
 
-    /// Forgets the polls that have lapsed.
+    /// Removes polls that have lapsed.
     pub(crate) fn sweep(&self, now_ms: u64) {
         self.polls.lock().retain(|_, poll| now_ms < poll.until_ms);
     }
 
-    /// Takes a token of each limit; false when one has none.
+    /// Takes a token from each limit; false when one of them has none.
     pub(super) fn take_tokens(&self, connection: &str, address: &str) -> bool {
         let now_s = monotonic_s();
         self.per_connection.take(connection, 1.0, now_s) == 0.0
@@ -128,7 +128,7 @@ impl Votes {
             .any(|part| self.lane(part.shard(poll)).is_full())
     }
 
-    /// Queues a part for its counter. Returns the lane if the application must be told that it is no longer empty.
+    /// Queues a part for its counter. Returns the lane if the application must be notified that it is no longer empty.
     pub(super) fn push(
         &self,
         poll: &OpenPoll,
@@ -147,7 +147,7 @@ impl Votes {
             .then(|| self.lane_index(shard))
     }
 
-    /// Takes what waits in a lane, as one batch; nothing from a lane that does not exist.
+    /// Takes the records that wait in a lane, as one batch; nothing from a lane that does not exist.
     #[must_use]
     pub fn take(&self, lane: usize) -> Vec<Records> {
         self.lanes.get(lane).map(Lane::take).unwrap_or_default()
@@ -187,7 +187,7 @@ impl PackedVote {
 }
 
 impl OpenPoll {
-    /// Packs a vote. None if the poll does not have such an option, which the application refuses.
+    /// Packs a vote. None if the poll lacks such an option; the application then refuses the vote.
     pub(super) fn answer(&self, visitor: &str, choice: &[u16]) -> Option<PackedVote> {
         if choice.iter().any(|index| *index >= self.options) {
             return None;
@@ -217,7 +217,7 @@ impl OpenPoll {
     }
 }
 
-/// Seconds of the clock that the application's limits go by, `CLOCK_MONOTONIC`.
+/// Seconds of the clock of the application's limits, `CLOCK_MONOTONIC`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "seconds since the machine started"

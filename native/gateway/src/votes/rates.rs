@@ -1,19 +1,19 @@
 //! Token buckets by name, for limits that are checked too often to leave this process.
 //!
-//! A bucket is one number: the moment at which it is full again (the generic cell rate algorithm of ITU-T I.371,
-//! annex A). Buckets that are full are the same as none, so forgetting them is free.
+//! A bucket is one number: the moment at which it is full again (the generic cell rate algorithm of ITU-T I.371, annex
+//! A). A full bucket equals none, so removing it costs nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use broker_server::Lock;
 
-/// Full buckets forgotten for each use.
+/// Full buckets removed per use.
 const SWEPT: usize = 2;
-/// Of a token: sums of seconds are not exact.
+/// A fraction of a token: sums of seconds are not exact.
 const INEXACT: f64 = 1e-6;
 
-/// One limit for each name, shared by all who hold it; every method may be called from any thread.
+/// One limit for each name, shared by all its users; every method may be called from any thread.
 #[derive(Debug)]
 pub struct Rates {
     per_s: f64,
@@ -24,14 +24,14 @@ pub struct Rates {
 
 #[derive(Debug, Default)]
 struct Buckets {
-    /// When each is full, and the number of its last use.
+    /// When each bucket is full, and the number of its last use.
     by_name: HashMap<Arc<str>, (f64, u64)>,
     by_use: BTreeMap<u64, Arc<str>>,
     uses: u64,
 }
 
 impl Rates {
-    /// `per_s` 0 has no limit. Over `most` buckets the one that has not been used for longest is forgotten.
+    /// `per_s` 0 means no limit. Beyond `most` buckets, the least recently used one is removed.
     #[must_use]
     pub fn new(per_s: f64, burst: f64, most: usize) -> Self {
         Self {
@@ -42,10 +42,10 @@ impl Rates {
         }
     }
 
-    /// Takes tokens at `now_s` of a clock that never goes back. Returns how many are missing: 0 when they were
-    /// taken, else none was.
+    /// Takes tokens at `now_s` of a clock that never goes back. Returns how many are missing: 0 when they were taken;
+    /// otherwise none was taken.
     ///
-    /// What takes more than a bucket holds needs a full one, and is paid off before the next is let through.
+    /// A request larger than the bucket needs a full bucket, and its rest is paid back before the next one is admitted.
     pub fn take(&self, name: &str, tokens: f64, now_s: f64) -> f64 {
         if self.per_s == 0.0 {
             return 0.0;
@@ -62,7 +62,7 @@ impl Rates {
         0.0
     }
 
-    /// How many buckets are not forgotten.
+    /// The number of buckets kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buckets.lock().by_name.len()

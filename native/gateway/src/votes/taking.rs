@@ -1,7 +1,8 @@
 //! `respond` and `impression` as calls: from params to packed votes, and from outcomes to the reply.
 //!
-//! Where a poll allows changes, the votes of a connection are counted in the order sent: while the application has a call
-//! of the connection, it gets the votes behind it too, and it waits for those that are here before it counts one.
+//! Where a poll allows changes, the votes of a connection are counted in the order sent: while the application
+//! processes a call of the connection, it also gets the votes after it, and it waits for votes queued here before it
+//! counts one.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const ACCEPTED: &[u8] = br#"{"accepted":1,"duplicates":0}"#;
 const DUPLICATE: &[u8] = br#"{"accepted":0,"duplicates":1}"#;
 
 impl Gateway {
-    /// Takes one vote. `batch` is the number of the JSON-RPC batch that it is in.
+    /// Takes one vote. `batch` is the number of its JSON-RPC batch.
     pub(crate) fn vote(
         &mut self,
         core: &mut Core,
@@ -31,7 +32,7 @@ impl Gateway {
         is_answer: bool,
     ) -> Outcome {
         let vote = call.params.and_then(|params| {
-            // Looked at first: without it, nothing is worth reading.
+            // Checked first: without it, the params need not be read.
             self.hub.votes.get()?;
             parse_vote(params, is_answer)
         });
@@ -46,7 +47,7 @@ impl Gateway {
             return Outcome::error(503, "unavailable", "too many votes are waiting");
         }
         if !votes.take_tokens(&self.names.connection, &self.names.address) {
-            return Outcome::Ask; // refused there in full
+            return Outcome::Ask; // the application refuses it, with the full error
         }
         let (ticket, conn) = (hub.next_number(), core.id(slot));
         for (number, part) in parts.iter().enumerate() {
@@ -76,8 +77,8 @@ impl Gateway {
         Outcome::Later
     }
 
-    /// The records of a vote, the one that tells first; None leaves it to the application. Writes the names of the
-    /// connection and of its address.
+    /// The records of a vote, the one that decides the reply first; None leaves it to the application. Writes the names
+    /// of the connection and of its address.
     fn read_vote(
         &mut self,
         core: &mut Core,
@@ -85,7 +86,7 @@ impl Gateway {
         votes: &Votes,
         vote: &Vote<'_>,
     ) -> Option<(Arc<OpenPoll>, Vec<PackedVote>)> {
-        // Looked at for its effect too: an expired session names nobody.
+        // Called for its effect too: an expired session identifies no visitor.
         let is_anonymous = Self::reader(core, slot).is_none();
         let (now_ms, conn) = (core.shared.now_ms(), core.id(slot));
         let address = core.address(slot).to_canonical();
@@ -102,7 +103,7 @@ impl Gateway {
             || vote
                 .project
                 .is_some_and(|name| !poll.projects.iter().any(|project| project == name));
-        // A log-in may be under way, or an earlier vote.
+        // A log-in, or an earlier vote, may be in progress.
         let has_asked = || client.calls.as_ref().is_some_and(|calls| calls.has_asked());
         let is_nameless = vote.visitor.is_none();
         if is_elsewhere
@@ -132,11 +133,11 @@ impl Gateway {
         Some((poll, parts))
     }
 
-    /// Answers votes whose records have been counted, or not.
+    /// Replies to votes whose records have been counted, or could not be.
     pub(crate) fn settle(core: &mut Core, settled: Vec<Settled>) {
         for one in settled {
             let Some(slot) = core.find_open(one.conn) else {
-                continue; // counted all the same
+                continue; // the records are counted all the same
             };
             let calls = core.client(slot).calls.as_mut();
             let done = calls.and_then(|calls| calls.settle(one.ticket, &one.outcome));

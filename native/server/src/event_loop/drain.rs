@@ -1,4 +1,4 @@
-//! Shutdown: tells clients when to reconnect, spread over time, and then closes.
+//! Shutdown: tells clients when to reconnect, spread over time, and then closes the connections.
 
 use super::super::connection::{SlotIndex, State, Tick};
 use super::super::handler::{ClientState, Handler};
@@ -10,16 +10,16 @@ const DRAIN_GRACE_MS: u64 = 5_000;
 /// Clients told to reconnect in one tick: 20,000 a second and loop.
 const SENT_AWAY_A_TICK: u32 = 2_000;
 
-/// The farewell to the clients, under way.
+/// The drain in progress.
 pub(super) struct Drain {
     over_ms: u64,
-    /// The next slot to be told.
+    /// The next slot to notify.
     next: SlotIndex,
 }
 
 impl<H: Handler> EventLoop<H> {
     pub(super) fn begin_drain(&mut self, over_ms: u64) {
-        // Whoever the kernel has already let in is served and told; nobody is reset.
+        // Connections that the kernel has already accepted are served and told to reconnect; none is reset.
         while self.accept_next() {}
         if let Some(listener) = self.listener.take() {
             self.core.poll.remove(&listener);
@@ -56,7 +56,7 @@ impl<H: Handler> EventLoop<H> {
         self.core.schedule(slot);
     }
 
-    /// Closes a drained connection, once the calls it waits for are answered or the grace is over.
+    /// Closes a drained connection once its calls are answered or the grace period is over.
     pub(super) fn end_drained(&mut self, slot: SlotIndex) {
         let now_ms = self.core.now_ms;
         let connection = self.core.connection(slot);

@@ -1,4 +1,4 @@
-//! Input: connections, request heads, frames.
+//! Input: new connections, request heads, frames.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -19,18 +19,19 @@ use super::super::sys::{self, Accepted, Moved};
 use super::super::wire::Wire;
 use super::{EventLoop, is_late};
 
-/// Connections accepted in one turn before sockets are looked at again.
+/// Connections accepted in one turn before the sockets are polled again.
 const ACCEPTS_A_TURN: usize = 64;
-/// A message costs one token of the rate, and one more for each so many bytes: reading JSON costs time by its length.
+/// A message costs one token of the rate, and another for each so many bytes: the time to read JSON grows with its
+/// length.
 const BYTES_A_TOKEN: usize = 64 << 10;
-/// Connections over the limit that are kept until their request has come, because an answer that is sent
-/// before is lost with the reset that closing an unread socket causes.
+/// Connections over the limit that are kept until their request has arrived. A response sent earlier is lost with the
+/// reset that closing a socket with unread input causes.
 const POLITE_REFUSALS: usize = 1_024;
-/// As many of one address.
+/// The same, per address.
 const POLITE_REFUSALS_AN_ADDRESS: usize = 16;
 
 impl<H: Handler> EventLoop<H> {
-    /// Takes in those who wait, at most a turn's share.
+    /// Accepts waiting connections, at most as many as one turn allows.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS_A_TURN {
             if self.is_late() || !self.accept_next() {
@@ -39,7 +40,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Takes in one who waits; false when nobody does, or no more can be taken now.
+    /// Accepts one waiting connection; false when there is none, or no more can be accepted now.
     pub(super) fn accept_next(&mut self) -> bool {
         let Some(listener) = &self.listener else {
             return false;
@@ -51,8 +52,8 @@ impl<H: Handler> EventLoop<H> {
             }
             Accepted::None => false,
             Accepted::Exhausted => {
-                // A level-triggered listener would spin until descriptors are free again; the next tick
-                // watches it anew.
+                // A level-triggered listener would spin until descriptors are free again; the next tick watches it
+                // again.
                 self.core.poll.remove(listener);
                 self.is_accepting = false;
                 false
@@ -61,7 +62,7 @@ impl<H: Handler> EventLoop<H> {
     }
 
     fn take_in(&mut self, socket: OwnedFd, peer: IpAddr) {
-        // An IPv4 client of an IPv6 socket counts as what it is.
+        // An IPv4 client of an IPv6 socket counts under its IPv4 address.
         let peer = peer.to_canonical();
         let shared = Arc::clone(&self.core.shared);
         let config = &shared.config;
@@ -70,7 +71,7 @@ impl<H: Handler> EventLoop<H> {
             return refuse_unread(&socket, NoRoom::Server, &shared.counters);
         }
         let mut turned_away = (connections >= config.connections).then_some(NoRoom::Server);
-        // Whom a proxy speaks for is not known yet.
+        // The client behind a proxy is not known yet.
         let counted = shared.is_limited(peer) && !is_among(peer, &config.trusted_proxies);
         if counted {
             let Some(count) = shared.enter(peer, POLITE_REFUSALS_AN_ADDRESS) else {
@@ -83,7 +84,7 @@ impl<H: Handler> EventLoop<H> {
         self.core.add(socket, peer, counted, turned_away);
     }
 
-    /// Gives those with something to read their turn, until the time is over; the others come first next time.
+    /// Processes the connections with input, until the time is over; the others come first next time.
     pub(super) fn read_waiting(&mut self) {
         while !self.is_late() {
             let Some(slot) = self.core.unread.pop_front() else {
@@ -94,7 +95,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Reads once, or goes on with what was read before.
+    /// Reads once, or continues with input that was read before.
     fn read(&mut self, slot: SlotIndex) {
         let connection = self.core.connection(slot);
         let Some(fd) = &connection.fd else { return };
@@ -110,10 +111,11 @@ impl<H: Handler> EventLoop<H> {
                 Moved::Bytes(0) | Moved::Gone => self.core.drop_connection(slot),
                 Moved::Blocked => connection.reading.has_more = false,
                 Moved::Bytes(bytes) => {
-                    // A short read has emptied the socket, but for its end; the next byte makes an event.
+                    // A short read has emptied the socket, except for the end of the stream; the next byte makes an
+                    // event.
                     connection.reading.has_more =
                         bytes == buffer.len() || connection.reading.is_ended;
-                    // Any byte shows that the client is there: its pong may be stuck behind a long message.
+                    // Any byte proves that the client is alive: its pong may be queued behind a long message.
                     connection.deadlines.pong = Tick::NEVER;
                     self.take_bytes(slot, &mut buffer[..bytes]);
                 }
@@ -140,7 +142,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Drops what comes behind a farewell, and the connection when it does not end.
+    /// Drops input that follows our close frame, and the connection if it does not end.
     fn drop_bytes(&mut self, slot: SlotIndex) {
         let connection = self.core.connection(slot);
         connection.reading.drops_left = connection.reading.drops_left.saturating_sub(1);
@@ -155,7 +157,7 @@ impl<H: Handler> EventLoop<H> {
             return;
         };
         pending.bytes.extend_from_slice(bytes);
-        // A head can only end, and a line can only be judged, where a line ends.
+        // A head can end, and a line can be checked, only at the end of a line.
         let limits = Limits::default();
         if !bytes.contains(&b'\n') && pending.bytes.len() <= limits.head_bytes {
             return self.keep_head(slot);
@@ -163,7 +165,7 @@ impl<H: Handler> EventLoop<H> {
         match handshake::parse(&pending.bytes, &limits) {
             Ok(Head::Partial) => self.keep_head(slot),
             Ok(Head::Complete { request, consumed }) => {
-                // What is taken off keeps no memory; nearly always nothing follows.
+                // Once taken, the buffer frees its memory; nearly always nothing follows.
                 pending.bytes = pending.bytes.split_off(consumed);
                 pending.request = request.clone();
                 self.begin(slot, &request);
@@ -180,7 +182,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Keeps a head that is not complete, unless too much waits already.
+    /// Keeps an incomplete head, unless too much memory is occupied already.
     fn keep_head(&mut self, slot: SlotIndex) {
         self.core.weigh(slot);
         if self.core.is_crowded() {
@@ -203,7 +205,7 @@ impl<H: Handler> EventLoop<H> {
             request.forwarded_for.as_deref(),
             &config.trusted_proxies,
         );
-        // A proxy that names nobody is no client either, and not held to a client's limit.
+        // A proxy that names no client is not a client either, and not subject to a client's limit.
         if connection.peer.address != peer && shared.is_limited(connection.peer.address) {
             if shared.enter(connection.peer.address, 0).is_none() {
                 self.core.refuse(slot, &Refusal::no_room(NoRoom::Address));
@@ -221,7 +223,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Lets a client in and takes what the client has sent since its request.
+    /// Admits a client and processes what it has sent after its request.
     fn admit(&mut self, slot: SlotIndex) {
         self.core.admit(slot);
         self.handler.opened(&mut self.core, slot);
@@ -278,7 +280,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Keeps what has not had its turn, and sees to it that nobody makes us keep too much for too long.
+    /// Keeps unprocessed input, and ensures that no client makes us keep too much for too long.
     fn keep_input(&mut self, slot: SlotIndex, rest: &[u8], has_ended_one: bool) {
         let complete_by = Tick::at_ms(self.core.now_ms + self.core.shared.config.message_ms);
         let connection = self.core.connection(slot);
@@ -307,7 +309,7 @@ fn take_item<H: Handler>(core: &mut Core<H>, handler: &mut H, slot: SlotIndex, i
         Item::Ping(_) | Item::Pong(_) => BYTES_A_TOKEN,
         Item::Close { code, .. } => return core.answer_close(slot, code),
     };
-    // The handler takes the message's own token, because it answers when there is none.
+    // The handler takes the message's first token, because it replies when there is none.
     let tokens = u16::try_from(bytes / BYTES_A_TOKEN).unwrap_or(u16::MAX);
     let rate = match tokens {
         0 => Rate::Allowed,
@@ -325,7 +327,7 @@ fn take_item<H: Handler>(core: &mut Core<H>, handler: &mut H, slot: SlotIndex, i
             Counters::add(&core.shared.counters.messages_in, 1);
             handler.message(core, slot, Message::Binary(bytes));
         }
-        // Only the newest ping needs an answer (section 5.5.3); over its rate a client gets none.
+        // Only the newest ping needs an answer (section 5.5.3); a client over its rate gets none.
         Item::Ping(payload) if rate == Rate::Allowed => {
             core.send_control(slot, Opcode::Pong, payload);
         }
@@ -334,7 +336,7 @@ fn take_item<H: Handler>(core: &mut Core<H>, handler: &mut H, slot: SlotIndex, i
 }
 
 impl<H: Handler> Core<H> {
-    /// The peer has said good-bye: answer in kind (RFC 6455, section 5.5.1) and end.
+    /// The peer has sent a close frame: answer with one (RFC 6455, section 5.5.1) and end.
     fn answer_close(&mut self, slot: SlotIndex, code: Option<u16>) {
         if !self.is_open(slot) {
             return;

@@ -1,9 +1,9 @@
 //! The event loop.
 //!
-//! One turn: wait for sockets and commands; read and handle; take commands; send answers; broadcast what logs have
-//! gained. Each of these has its time and is gone on with in the next turn. While something waits to be broadcast, the
-//! others' time is short, but always a share of what the broadcast took in the turn before: a loop that has more to send
-//! than it can goes on hearing its clients and taking in new ones, and what is appended meanwhile gathers.
+//! One turn: wait for sockets and commands; read and handle input; take commands; send replies; broadcast new entries
+//! of logs. Each step has a time limit and continues in the next turn. While a broadcast is pending, the limits of the
+//! other steps are short, but always a share of what the broadcast took in the previous turn. So an overloaded loop
+//! continues to read from its clients and to accept new ones, while new entries accumulate in the logs.
 
 mod drain;
 mod intake;
@@ -24,31 +24,32 @@ use super::wheel::TICK_MS;
 
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
-/// One read of a connection; also what a client can put into one turn before its pause is looked at.
+/// The size of one read; also the most that a client can send in one turn before its pause is checked.
 const READ_BYTES: usize = 64 << 10;
-/// How long a loop without connections sleeps: the handler's upkeep is all that there is to do.
+/// How long a loop without connections sleeps: the handler's upkeep is its only work.
 const REST_MS: u64 = 1_000;
 
-/// How long a turn may go on with one thing: what keeps one client busy for longer is spread over turns, so that the
-/// others' pushes do not wait for it.
+/// How long one step of a turn may take. Longer work for one client is spread over turns, so that it does not delay the
+/// pushes to others.
 #[derive(Clone, Copy)]
 struct Patience {
     most: Duration,
-    /// As long when something waits to be broadcast …
+    /// The limit while a broadcast is pending …
     with_news: Duration,
-    /// … or this part of what the broadcast took in the turn before, if that is longer. Reading a pong costs about as much
-    /// as sending a frame, and a client that gets many frames sends one in half a minute: an eighth is plenty.
+    /// … or this part of what the broadcast took in the previous turn, if that is longer. Reading a pong costs about as
+    /// much as sending a frame, and a client that receives many frames sends one pong in half a minute: an eighth is
+    /// plenty.
     share: u32,
 }
 
-/// For taking in connections, for taking in messages, and for sending to connections one by one.
+/// Applies separately to accepting connections, to reading messages, and to sending to single connections.
 const PATIENCE: Patience = Patience {
     most: Duration::from_millis(1),
     with_news: Duration::from_micros(250),
     share: 8,
 };
 
-/// How long a turn broadcasts before it looks at what comes in; a slice that was begun is ended.
+/// How long a turn broadcasts before it reads input; a slice that has begun is finished.
 const BROADCAST: Duration = Duration::from_millis(2);
 
 /// One event loop with its application.
@@ -56,17 +57,17 @@ pub(super) struct EventLoop<H: Handler> {
     core: Core<H>,
     handler: H,
     listener: Option<OwnedFd>,
-    /// False while the listener is not watched because descriptors ran out.
+    /// False while the listener is not watched because the descriptors have run out.
     is_accepting: bool,
     inflater: Inflater,
     buffer: Vec<u8>,
     due: Vec<(u64, SlotIndex)>,
     next_tick_ms: u64,
-    /// Since when this turn takes in.
+    /// When this turn began to read input.
     intake: Instant,
-    /// For sending to connections one by one.
+    /// The scratch span for sending to single connections.
     patience: Patience,
-    /// For broadcasts.
+    /// The scratch span for broadcasts.
     broadcast: Duration,
     drain: Option<Drain>,
 }
@@ -119,7 +120,7 @@ impl<H: Handler> EventLoop<H> {
         for event in ready.drain(..) {
             self.event(event);
         }
-        // A time of its own: those who come must not keep those who are here from being heard.
+        // A limit of its own: new connections must not delay the input of existing ones.
         self.intake = Instant::now();
         self.read_waiting();
         self.core.shared.mailboxes[self.core.index].take(commands);
@@ -137,17 +138,17 @@ impl<H: Handler> EventLoop<H> {
         true
     }
 
-    /// Whether nobody is here whose time could be over.
+    /// Whether there is no connection whose time could be over.
     fn is_at_rest(&self) -> bool {
         self.core.connections.is_empty() && self.is_accepting && self.drain.is_none()
     }
 
-    /// Whether this turn's time for taking in is over.
+    /// Whether this turn's time for input is over.
     fn is_late(&self) -> bool {
         is_late(&self.core, self.intake)
     }
 
-    /// Gives those with something to send their turn, until the time is over; the others come first next time.
+    /// Sends to the connections with output, until the time is over; the others come first next time.
     fn flush(&mut self) {
         let began = Instant::now();
         while let Some(slot) = self.core.touched.pop_front() {
@@ -160,7 +161,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Broadcasts slice by slice, until the time is over; who has waited longest comes first next time.
+    /// Broadcasts slice by slice, until the time is over; the topic that has waited longest comes first next time.
     fn broadcast(&mut self) {
         let began = Instant::now();
         while !self.core.grown.is_empty() {
@@ -270,7 +271,7 @@ impl<H: Handler> EventLoop<H> {
             return;
         }
         if connection.deadlines.pong.is_over(now_ms) {
-            // Nobody is there to read a close frame: say it once and go.
+            // The client is gone and cannot read a close frame: send it once and remove the connection.
             self.core.close(slot, 1011, "no pong");
             self.core.flush(slot, usize::MAX);
             self.core.drop_connection(slot);
@@ -286,7 +287,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Begins the times anew in which the client has to say something, when it has and we have not looked.
+    /// Restarts the deadlines for input, when the client has sent something that we have not processed.
     fn put_off(&mut self, slot: SlotIndex) {
         let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
         let pong = Tick::at_ms(now_ms + config.pong_ms);
@@ -312,7 +313,7 @@ impl<H: Handler> EventLoop<H> {
         let (interval_ms, timeout_ms) = (config.ping_ms, config.pong_ms);
         let connection = self.core.connection(slot);
         connection.deadlines.ping = Tick::at_ms(now_ms + interval_ms);
-        // A ping would wait behind what the client has not read yet: the lag policy looks after that one.
+        // A ping would queue behind output that the client has not read yet; the lag policy covers that client.
         if connection.writing.is_blocked
             || !connection.out.bytes.is_empty()
             || connection.deadlines.pong.is_set()
@@ -325,7 +326,7 @@ impl<H: Handler> EventLoop<H> {
         self.core.send_heartbeat(slot);
     }
 
-    /// The time of a connection in `end` is over.
+    /// The deadline `end` of a connection has passed.
     fn end(&mut self, slot: SlotIndex) {
         match self.core.connection(slot).state {
             State::Head | State::Waiting => {
@@ -339,7 +340,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Takes nobody in any more, and lets go of every connection without a word.
+    /// Stops accepting, and drops every connection without a close frame.
     pub fn abandon(&mut self) {
         self.listener = None;
         for slot in self.core.connections.slots() {
@@ -356,7 +357,7 @@ impl<H: Handler> EventLoop<H> {
     }
 }
 
-/// Whether one who takes in since `intake` has to let others be sent to.
+/// Whether reading input since `intake` has taken so long that sending must go on.
 fn is_late<H: Handler>(core: &Core<H>, intake: Instant) -> bool {
     PATIENCE.is_over(intake.elapsed(), core.share, || core.has_news())
 }

@@ -31,7 +31,7 @@ impl Log {
         }
     }
 
-    /// Counts one less; the last one frees the deflated frames.
+    /// Removes one such follower; the last one frees the deflated frames.
     pub(super) fn unwant_deflated(&mut self) {
         self.deflated.wanted_by = self.deflated.wanted_by.saturating_sub(1);
         if self.deflated.wanted_by == 0 {
@@ -62,8 +62,8 @@ impl Log {
     }
 
     /// Copies the payload of the next entry before `until` that is worth deflating into `payload` (cleared) and returns
-    /// its index; None when nothing is left to do or wanted. What it comes to is given to
-    /// [`put_deflated`](Self::put_deflated): deflating takes long, and others need the log meanwhile.
+    /// its index; None when nothing is left to do or no follower wants it. The caller passes the result to
+    /// [`put_deflated`](Self::put_deflated): deflating takes long, and others need the log in the meantime.
     pub fn next_to_deflate(&mut self, until: u64, payload: &mut Vec<u8>) -> Option<u64> {
         if self.deflated.wanted_by == 0 {
             return None;
@@ -83,7 +83,7 @@ impl Log {
         None
     }
 
-    /// Keeps what the payload of the entry `index` was deflated to; nothing is kept when that is not wanted any more.
+    /// Stores the deflated payload of the entry `index`; does nothing when it is no longer wanted.
     pub fn put_deflated(&mut self, index: u64, deflated: &[u8]) {
         if self.deflated.wanted_by == 0 || self.deflated.to != index {
             return;

@@ -7,7 +7,7 @@ pub enum LogError {
     Gap { expected: u64, found: u64 },
     /// A push of an epoch that is not the log's.
     Epoch { expected: String, found: String },
-    /// A push whose seq the log has with another id: one of the two was lost.
+    /// A push whose seq the log has under another id: one of the two was lost.
     Other { seq: u64 },
     /// `params` is not a JSON object, or the method is too long.
     Malformed,

@@ -1,7 +1,7 @@
 //! The third track: the newest entries as Server-Sent Events, each encoded once for all readers.
 //!
-//! Who keeps up reads from here. Who is further behind, in the past too, is rare, and reads what is made for it alone
-//! from the plain frames: that is a copy of bytes, so no entry has to be kept twice for it.
+//! Readers that keep up read from here. A reader further behind is rare and reads events made for it alone from the
+//! plain frames. That only copies bytes, so no entry has to be stored twice for it.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::log::segment::Segment;
 use crate::log::span::Span;
 use crate::log::track::Track;
 
-/// What is kept of the track: several times what a broadcast reads at once, however many have wanted it.
+/// The size of the track: several times what a broadcast reads at once, however many readers there are.
 const KEPT_BYTES: u64 = 1 << 20;
 
 /// The events of the live entries from `first` on.
@@ -72,7 +72,7 @@ impl Log {
         }
     }
 
-    /// Counts one less; the last one frees the events.
+    /// Removes one such follower; the last one frees the events.
     pub(super) fn unwant_events(&mut self) {
         self.events.wanted_by = self.events.wanted_by.saturating_sub(1);
         while self.events.wanted_by == 0 && !self.events.ends.is_empty() {
@@ -80,7 +80,7 @@ impl Log {
         }
     }
 
-    /// Makes the events that are not made yet, towards `until`, about `budget` bytes of them; one at least.
+    /// Encodes further events, towards `until`: about `budget` bytes of them, and at least one.
     pub fn make_events(&mut self, until: u64, budget: u64) {
         if self.events.wanted_by == 0 {
             return;
@@ -149,7 +149,7 @@ impl Log {
         to
     }
 
-    /// Makes events for one reader.
+    /// Encodes events for one reader.
     fn make_apart(
         &self,
         segment: &Segment,
@@ -169,10 +169,11 @@ impl Log {
         to
     }
 
-    /// Appends an entry as an event. One of an earlier epoch has no position: there is no coming back to it.
+    /// Appends an entry as an event. An event of an earlier epoch has no position, because a reader cannot resume
+    /// there.
     fn put_event(&self, segment: &Segment, index: u64, out: &mut Vec<u8>) {
         let is_past = index < super::LIVE_START;
-        // The entry before the epoch's first one is the reset that began it.
+        // The entry before the epoch's first one is the reset that began the epoch.
         let epoch = (is_past || index + 1 >= self.epoch_start).then_some(self.epoch.as_str());
         encoding::put_event(segment.meta(index), epoch, segment.frame(index), out);
     }

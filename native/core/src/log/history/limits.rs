@@ -4,23 +4,23 @@ use super::Log;
 use crate::log::encoding;
 use crate::log::entry::Kind;
 
-/// Entries stay this long, so that those who keep up get all of a burst that is over the limits …
+/// Entries stay this long even beyond the limits, so that readers that keep up get all of a burst …
 const GRACE_MS: u64 = 1_000;
 /// … unless the log has grown to this many times its limit.
 const GRACE_FACTOR: u64 = 4;
 
-/// How much a log keeps. Whatever is reached first drops the oldest entries.
+/// The size limits of a log. Whichever is reached first drops the oldest entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub entries: usize,
     pub age_ms: u64,
-    /// Bytes of frames, plain and deflated, past and live. The newest entries as events do not count: they have a bound of
+    /// Bytes of frames, plain and deflated, past and live. Entries encoded as events do not count: they have a bound of
     /// their own.
     pub bytes: u64,
 }
 
 impl Log {
-    /// Drops what is over the limits.
+    /// Drops the entries beyond the limits.
     pub fn trim(&mut self, now_ms: u64) {
         while self.is_over(now_ms) {
             let (meta, in_epoch) = if self.past.entries.front().is_some() {
@@ -43,7 +43,7 @@ impl Log {
         }
     }
 
-    /// Keeps the id of the oldest entry, which is about to be dropped, when it is a push of the epoch.
+    /// Keeps the id of the oldest entry, which is about to be dropped, if it is a push of the epoch.
     fn note_dropped(&mut self, is_past: bool) {
         let segment = if is_past { &self.past } else { &self.live };
         let Some(meta) = segment
@@ -73,8 +73,8 @@ impl Log {
             || self.kept_bytes() > self.limits.bytes
     }
 
-    /// Bytes of the entries kept; what chunks still hold of dropped ones does not count, or one large chunk
-    /// would empty the log.
+    /// Bytes of the entries kept. Bytes of dropped entries that remain in a chunk do not count; otherwise one large
+    /// chunk would empty the log.
     fn kept_bytes(&self) -> u64 {
         self.past.bytes_from(self.past.first)
             + self.live.bytes_from(self.live.first)

@@ -17,12 +17,12 @@ use super::track::Track;
 pub use error::LogError;
 pub use limits::Limits;
 
-/// Live entries count from here; a past's lie below, so that no cursor can mean two entries.
+/// Live entries count from here. Those of a past lie below, so that no cursor can refer to two entries.
 const LIVE_START: u64 = 1 << 62;
-/// Indices set aside for each epoch's past.
+/// The number of indices reserved for each epoch's past.
 const PAST_STRIDE: u64 = 1 << 32;
 
-/// What became of an entry.
+/// The result of adding an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     Added,
@@ -30,16 +30,16 @@ pub enum Appended {
     Skipped,
 }
 
-/// The notifications of one topic, oldest first. See the module for how it works.
+/// The notifications of one topic, oldest first. The module explains how it works.
 #[derive(Debug)]
 pub struct Log {
     limits: Limits,
     epoch: String,
     /// The seq of the newest push.
     seq: u64,
-    /// The seq before the oldest push kept: recovery reaches back to here.
+    /// The seq before the oldest push kept, where recovery may begin.
     floor: u64,
-    /// The id of the message at `floor`, empty where it is not known.
+    /// The id of the message at `floor`; empty where it is unknown.
     floor_id: String,
     past: Segment,
     live: Segment,
@@ -99,7 +99,7 @@ impl Log {
         self.seq
     }
 
-    /// The seq before the oldest push that recovery may begin with.
+    /// The seq before the oldest push kept, where recovery may begin.
     #[must_use]
     pub fn floor(&self) -> u64 {
         self.floor
@@ -112,7 +112,7 @@ impl Log {
         self.ended
     }
 
-    /// The cursor of one who has everything.
+    /// The cursor of a reader that has received everything.
     #[must_use]
     pub fn tip(&self) -> u64 {
         self.live.end()
@@ -136,7 +136,7 @@ impl Log {
         }
     }
 
-    /// Counts one less.
+    /// Removes one such follower.
     pub fn unwant(&mut self, framing: Framing) {
         match framing {
             Framing::Plain => {}
@@ -148,7 +148,7 @@ impl Log {
     /// Adds one entry at the end.
     ///
     /// # Errors
-    /// [`LogError`] when it does not follow what is here; the log is then unchanged.
+    /// [`LogError`] when the entry does not follow the newest one; the log is then unchanged.
     pub fn append(&mut self, entry: &Entry<'_>, now_ms: u64) -> Result<Appended, LogError> {
         if self.ended {
             return Err(LogError::Ended);
@@ -173,9 +173,9 @@ impl Log {
         Ok(Appended::Added)
     }
 
-    /// Puts older pushes of the current epoch before the oldest one kept; what is here already is skipped,
-    /// and so is everything when `epoch` is no longer the current one. Of one for which there is no room its id is
-    /// kept, when it is the next.
+    /// Puts older pushes of the current epoch before the oldest one kept. Skips pushes that the log already has, and
+    /// everything if `epoch` is no longer the current one. If there is no room for a push, only its id is kept,
+    /// provided that it is the next one.
     ///
     /// # Errors
     /// [`LogError::Gap`] when the entries are not consecutive or do not reach the oldest push kept.
@@ -222,7 +222,7 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps the id of a push that is not kept itself, when it is the one before the oldest.
+    /// Keeps the id of a push that is not kept itself, if it precedes the oldest one kept.
     fn note_floor(&mut self, push: Option<&Entry<'_>>) {
         if let Some(push) = push.filter(|push| push.seq == self.floor) {
             encoding::message_id(push.params)
@@ -231,7 +231,7 @@ impl Log {
         }
     }
 
-    /// True when a push is here already.
+    /// Whether the log already has a push.
     fn is_known(&self, entry: &Entry<'_>) -> Result<bool, LogError> {
         match entry.kind {
             Kind::Push if entry.epoch != self.epoch => Err(LogError::Epoch {

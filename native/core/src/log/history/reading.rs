@@ -7,7 +7,7 @@ use crate::log::segment::Segment;
 use crate::log::span::{Lost, Span};
 
 impl Log {
-    /// The cursor of one who has everything up to `seq` of `epoch`; None when the log cannot go on from there.
+    /// The cursor of a reader that has everything up to `seq` of `epoch`; None when the log cannot continue from there.
     #[must_use]
     pub fn after(&self, epoch: &str, seq: u64) -> Option<u64> {
         if epoch != self.epoch || seq < self.floor() || seq > self.seq {
@@ -16,7 +16,7 @@ impl Log {
         Some(self.place_after(seq))
     }
 
-    /// The cursor after the push `seq`, which is not before the floor nor after the head.
+    /// The cursor after the push `seq`, which lies between the floor and the head.
     fn place_after(&self, seq: u64) -> u64 {
         match self.past.entries.front() {
             Some(oldest) if seq + 1 < oldest.seq + self.past.entries.len() as u64 => {
@@ -32,7 +32,7 @@ impl Log {
         if seq == self.floor {
             return Some(self.floor_id.as_str()).filter(|id| !id.is_empty());
         }
-        // The push itself is what comes after the one before it.
+        // The push itself comes right after its predecessor.
         let cursor = (seq > self.floor).then(|| self.place_after(seq - 1))?;
         let (segment, index) = self.resolve(cursor).ok()?;
         let found = segment.push_at(index, seq)?;
@@ -62,7 +62,7 @@ impl Log {
         }
         match self.resolve(cursor) {
             Ok((segment, index)) if index > segment.first => segment.meta(index - 1).seq,
-            // Nothing before it in its segment: the past's end, or else the floor, is what came before.
+            // Nothing precedes it in its segment, so the predecessor is the end of the past, or else the floor.
             Ok((segment, _)) if segment.first >= LIVE_START => self
                 .past
                 .entries
@@ -74,10 +74,10 @@ impl Log {
 
     /// Fills `span` with the frames from `cursor` towards `until`, about `budget` bytes at most.
     ///
-    /// [`Framing::Deflated`] gives what [`put_deflated`](Self::put_deflated) has been given so far, and plain frames;
-    /// [`Framing::Events`] makes for this reader what [`make_events`](Self::make_events) has not made for all.
-    /// One call may stop early, at the edge between past and live or between deflated and plain: go on from
-    /// `span.next` until that is `until`.
+    /// [`Framing::Deflated`] returns the frames passed to [`put_deflated`](Self::put_deflated) so far, and plain ones.
+    /// [`Framing::Events`] encodes for this reader the events that [`make_events`](Self::make_events) has not encoded
+    /// for all. A call may stop early, between past and live or between deflated and plain: continue from `span.next`
+    /// until that is `until`.
     ///
     /// # Errors
     /// [`Lost`] when the entries are gone.
@@ -173,13 +173,13 @@ impl Log {
         Ok((bytes, Some(segment.meta(index).at_ms)))
     }
 
-    /// The oldest live entry of the epoch, where the past goes on: its first ones may have been trimmed before the
-    /// past was filled in again.
+    /// The oldest live entry of the epoch, where the past continues: the epoch's first entries may have been trimmed
+    /// before the past was filled again.
     fn first_live(&self) -> u64 {
         self.epoch_start.max(self.live.first)
     }
 
-    /// Where `cursor` points: the segment that has the entry, and the entry's index. The tip is in live.
+    /// What `cursor` points at: the segment that has the entry, and the entry's index. The tip belongs to live.
     fn resolve(&self, cursor: u64) -> Result<(&Segment, u64), Lost> {
         if cursor >= LIVE_START {
             return if cursor >= self.live.first {

@@ -1,16 +1,16 @@
 //! The receiving side of a connection: bytes in, messages and control frames out (RFC 6455 sections 5 to 8).
 //!
 //! # Theory of operation
-//! A frame that lies whole in the input is unmasked where it lies and handed on without a copy. Anything else (a
-//! header cut in two, a payload that has not all come, a fragmented message) is collected in a [`Partial`],
-//! which exists only meanwhile.
+//! A frame that lies whole in the input is unmasked in place and passed on without a copy. Everything else (a header
+//! cut in two, an incomplete payload, a fragmented message) is collected in a [`Partial`], which exists only until it
+//! is complete.
 //!
-//! Faults are found as early as the bytes allow: a header's rules before its payload comes, the message limit when
-//! a frame announces its length, UTF-8 as the bytes of an uncompressed text arrive, also across frames. A
-//! compressed message is inflated, bounded, when its last frame is complete, because inflating needs the event
+//! Faults are found as early as the bytes allow: the rules of a header before its payload arrives, the message limit as
+//! soon as a frame announces its length, and UTF-8 as the bytes of an uncompressed text arrive, also across frames. A
+//! compressed message is inflated, with a bound, when its last frame is complete, because inflating needs the event
 //! loop's shared [`Inflater`]; its UTF-8 is checked then.
 //!
-//! After a close frame, a fault or a sink that wants no more, the decoder is finished and ignores all input.
+//! After a close frame, a fault, or a sink that stops it, the decoder ignores all input.
 
 mod payload;
 
@@ -20,7 +20,7 @@ use super::deflate::Inflater;
 use super::fault::{Fault, ProtocolError};
 use super::frame::{self, HEADER_BYTES, Header, Opcode};
 
-/// Which side of the connection decodes: a server wants masked frames, a client unmasked ones.
+/// Which side of the connection decodes: a server requires masked frames, a client unmasked ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Server,
@@ -41,13 +41,13 @@ pub enum Item<'a> {
     },
 }
 
-/// What a sink wants of the decoder after an item.
+/// What the decoder does after an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     On,
-    /// Nothing more for now.
+    /// Stops for now.
     Pause,
-    /// Nothing more ever.
+    /// Stops for good.
     End,
 }
 
@@ -61,21 +61,21 @@ pub struct Decoder {
     is_finished: bool,
 }
 
-/// What an incomplete frame or message needs.
+/// The state of an incomplete frame or message.
 #[derive(Debug, Default)]
 struct Partial {
-    /// The first bytes of a header that has not all come.
+    /// The first bytes of an incomplete header.
     head: [u8; HEADER_BYTES],
     head_bytes: u8,
-    /// The frame whose payload is coming, and how much of that is here.
+    /// The frame whose payload is arriving, and how many bytes of it are here.
     frame: Option<Header>,
     received: usize,
-    /// The payload of a control frame; it may come in the middle of a message.
+    /// The payload of a control frame, which may arrive in the middle of a message.
     control: Vec<u8>,
     message: Option<Message>,
 }
 
-/// A data message of which something is missing.
+/// An incomplete data message.
 #[derive(Debug)]
 struct Message {
     opcode: Opcode,
@@ -94,8 +94,8 @@ impl Partial {
 impl Decoder {
     /// A decoder for one connection.
     ///
-    /// `message_limit` bounds a message in bytes, after inflating; it counts up to 4 GiB. `deflate` says whether
-    /// permessage-deflate was agreed on.
+    /// `message_limit` bounds a message in bytes, after inflating, up to 4 GiB. `deflate` says whether
+    /// permessage-deflate was negotiated.
     #[must_use]
     pub fn new(role: Role, message_limit: usize, deflate: bool) -> Self {
         let message_limit = u32::try_from(message_limit).unwrap_or(u32::MAX);
@@ -137,8 +137,8 @@ impl Decoder {
         self.feed_some(input, inflater, &mut sink).map(|_| ())
     }
 
-    /// As [`feed`](Self::feed), but stops behind an item to which `sink` says [`Flow::Pause`]. Returns how many bytes
-    /// of `input` are used; the caller feeds the others later, before anything else.
+    /// Like [`feed`](Self::feed), but stops after an item for which `sink` returns [`Flow::Pause`]. Returns how many
+    /// bytes of `input` were used; the caller feeds the others later, before anything else.
     ///
     /// # Errors
     /// As `feed`.
@@ -176,7 +176,8 @@ impl Decoder {
         Ok(if self.is_finished { input.len() } else { used })
     }
 
-    /// Takes one header, or as much of one frame as there is; returns how many bytes of `input` (not empty) it used.
+    /// Takes one header, or the part of one frame that has arrived; returns how many bytes of `input` (not empty) it
+    /// used.
     fn step(
         &mut self,
         input: &mut [u8],
@@ -263,8 +264,8 @@ impl Decoder {
 
     /// How many payload bytes a message may have on the wire.
     ///
-    /// DEFLATE makes hard data larger, by an eighth when a simple encoder uses only the fixed code (RFC 1951 section
-    /// 3.2.6), so a compressed message gets that much more; its inflated size is still held to the limit.
+    /// DEFLATE enlarges incompressible data, by an eighth when a simple encoder uses only the fixed code (RFC 1951
+    /// section 3.2.6). So a compressed message may be that much longer; the limit still applies to its inflated size.
     fn wire_limit(&self, compressed: bool) -> u64 {
         let limit = u64::from(self.message_limit);
         if compressed {

@@ -28,7 +28,7 @@ impl Decoder {
         self.end_data_frame(header, inflater, sink)
     }
 
-    /// Takes what has come of the payload of `header`'s frame, which is not or was not all there.
+    /// Takes the part that has arrived of the payload of `header`'s frame, which was or is incomplete.
     pub(super) fn take_part(
         &mut self,
         header: Header,
@@ -67,7 +67,7 @@ impl Decoder {
 
     /// Adds unmasked payload to the message, which a text or binary frame begins.
     ///
-    /// The buffer grows with what comes, not to what a header announces, so that a peer has to send what we hold.
+    /// The buffer grows with the data received, not with the announced length, so a peer has to send what we store.
     fn gather(&mut self, header: Header, payload: &[u8]) -> Result<(), Fault> {
         let partial = self.partial.get_or_insert_default();
         let message = partial.message.get_or_insert_with(|| Message {

@@ -6,7 +6,7 @@ use crate::protocol::deflate::DeflateParams;
 
 /// Appends the 101 that opens the WebSocket, with `extra` headers.
 ///
-/// A request that asked for no WebSocket is answered 400 instead; callers look at `upgrade` first.
+/// A request that does not ask for a WebSocket is answered with 400; callers check `upgrade` first.
 pub fn accept(
     request: &Request,
     deflate: Option<&DeflateParams>,
@@ -31,7 +31,7 @@ pub fn accept(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends any other answer, after which the connection is closed.
+/// Appends any other response, after which the connection is closed.
 pub fn refuse(status: u16, headers: &[(&str, &str)], body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", phrase(status)).as_bytes());
     for (name, value) in headers {
@@ -46,7 +46,7 @@ pub fn refuse(status: u16, headers: &[(&str, &str)], body: &[u8], out: &mut Vec<
     out.extend_from_slice(body);
 }
 
-/// Appends a header line; a line break in it, which would begin another header, becomes a space.
+/// Appends a header line. A line break in the value would begin another header, so it becomes a space.
 pub(in crate::protocol) fn push_header(name: &str, value: &str, out: &mut Vec<u8>) {
     let clean = |byte: u8| if byte.is_ascii_control() { b' ' } else { byte };
     out.extend(name.bytes().map(clean));

@@ -1,6 +1,6 @@
 //! Why a handshake fails, with the HTTP response for each reason.
 
-/// Why a request is refused before anybody looks at what it asks for.
+/// Why a request is refused before its purpose is considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
     Malformed,
@@ -13,7 +13,7 @@ pub enum HandshakeError {
     HasBody,
     BadVersion,
     BadKey,
-    /// Client side: the server's answer is not what the key asks for.
+    /// Client side: the server's response does not match the key.
     BadAnswer,
 }
 

@@ -4,7 +4,7 @@ use httparse::Header;
 
 use super::error::HandshakeError;
 
-/// The header lines of a head, looked up without regard to case.
+/// The header lines of a head; lookup ignores case.
 pub(super) struct Headers<'a>(pub &'a [Header<'a>]);
 
 impl<'a> Headers<'a> {
@@ -29,7 +29,7 @@ impl<'a> Headers<'a> {
         Ok(first)
     }
 
-    /// All values of a list header in one (RFC 9110 section 5.3).
+    /// All values of a list header, joined (RFC 9110 section 5.3).
     pub fn join(&self, name: &str) -> Result<Option<String>, HandshakeError> {
         let values = self.all(name).collect::<Result<Vec<_>, _>>()?;
         Ok((!values.is_empty()).then(|| values.join(", ")))

@@ -1,12 +1,11 @@
 //! The opening handshake over HTTP/1.1 (RFC 6455 section 4), both sides.
 //!
-//! [`parse`] reads one request head from bytes that may be incomplete and gives typed, checked fields. A head that
-//! asks for a WebSocket is checked completely; any other request is returned with `upgrade` false, so that the
-//! caller can answer health checks or refuse it. Bodies are never read: whatever is refused is answered with
-//! `Connection: close`.
+//! [`parse`] reads one request head from bytes that may be incomplete and returns typed, checked fields. A head that
+//! asks for a WebSocket is checked completely; any other request is returned with `upgrade` false, so that the caller
+//! can answer health checks or refuse it. Bodies are never read: every refusal has `Connection: close`.
 //!
-//! Headers that decide something (`Host`, `Authorization`, `Origin`, the key, the version) must stand there
-//! once: two proxies that pick different ones are how requests are smuggled.
+//! Headers that affect a decision (`Host`, `Authorization`, `Origin`, the key, the version) must not be repeated: two
+//! proxies that pick different ones make request smuggling possible.
 
 mod answer;
 mod client;
@@ -25,12 +24,12 @@ pub use answer::{accept, refuse};
 pub use client::{Answer, parse_response, request};
 pub use error::HandshakeError;
 
-/// The only version there is (section 4.1).
+/// The only version (section 4.1).
 const VERSION: u8 = 13;
 /// The most headers that [`Limits::headers`] can allow; bounds the table on the stack to 4 KiB.
 const MOST_HEADERS: usize = 128;
 
-/// How large a request head may be.
+/// The size limits of a request head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes from the first to the empty line. 16 KiB, as common HTTP servers allow.
@@ -68,10 +67,10 @@ pub struct Request {
     pub request_id: Option<String>,
     /// The base64 text of the sixteen-byte key, validated.
     pub key: Option<[u8; 24]>,
-    /// Whether a WebSocket is asked for; then `key` and `version` are there.
+    /// Whether a WebSocket is requested; then `key` and `version` are present.
     pub upgrade: bool,
     pub version: Option<u8>,
-    /// The first offer of permessage-deflate that can be accepted.
+    /// The first acceptable offer of permessage-deflate.
     pub deflate: Option<DeflateOffer>,
     /// Whether a body is announced; it is never read.
     pub has_body: bool,
@@ -79,7 +78,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Bytes of its texts.
+    /// Bytes of its strings.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let optional = [
@@ -110,12 +109,12 @@ impl Request {
             .collect()
     }
 
-    /// The part of the path between `before` and `after`, decoded; `None` when the path is not made so, or the part
-    /// is not one segment.
+    /// The segment of the path between `before` and `after`, decoded; `None` when the path has another form, or the
+    /// part between is not exactly one segment.
     #[must_use]
     pub fn path_segment(&self, before: &str, after: &str) -> Option<String> {
         let segment = self.path.strip_prefix(before)?.strip_suffix(after)?;
-        // In a path a plus is a plus.
+        // In a path a plus sign means itself.
         (!segment.is_empty() && !segment.contains('/'))
             .then(|| percent_decode(&segment.replace('+', "%2B")))
             .flatten()
@@ -140,16 +139,16 @@ impl Request {
     reason = "made and taken apart once a connection, on the stack"
 )]
 pub enum Head {
-    /// Well-formed as far as it goes; more bytes are needed.
+    /// Well-formed so far; more bytes are needed.
     Partial,
     /// `consumed` bytes of the input are the head.
     Complete { request: Request, consumed: usize },
 }
 
-/// Reads a request head at the start of `input`; what follows it is not looked at.
+/// Reads a request head at the start of `input`; ignores what follows it.
 ///
 /// # Errors
-/// See [`HandshakeError`]. A head that is too large is found out at the limit, complete or not.
+/// See [`HandshakeError`]. A head that is too large is refused at the limit, complete or not.
 pub fn parse(input: &[u8], limits: &Limits) -> Result<Head, HandshakeError> {
     let mut table = [EMPTY_HEADER; MOST_HEADERS];
     let mut raw = httparse::Request::new(&mut table[..limits.headers.min(MOST_HEADERS)]);
@@ -201,7 +200,7 @@ fn read(raw: &httparse::Request<'_, '_>) -> Result<Request, HandshakeError> {
     Ok(request)
 }
 
-/// Checks what a client must send to open a WebSocket (section 4.2.1).
+/// Checks the requirements for opening a WebSocket (section 4.2.1).
 fn read_upgrade(request: &mut Request, headers: &Headers<'_>) -> Result<(), HandshakeError> {
     if request.method != "GET" {
         return Err(HandshakeError::NotGet);
