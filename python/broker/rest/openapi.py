@@ -239,7 +239,8 @@ class _Description:
         fields = _PLACEHOLDER.findall(location)
         links: dict[str, Any] = {}
         for other in self._registry.routed:
-            path = build_endpoint(other).route.path
+            assert other.route is not None, "`routed` has those with a route"
+            path = other.route.path
             names = _PLACEHOLDER.findall(path)
             if len(names) == len(fields) and _shape(path).startswith(_shape(location)):
                 values = {name: f"$response.body#/{field}" for name, field in zip(names, fields, strict=True)}

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from urllib.parse import unquote_to_bytes
+
+from pydantic import BaseModel
 
 from broker.errors import InvalidRequest
 from broker.operations.registry import Operation, Route
@@ -130,8 +132,13 @@ def _walk(node: _Node, segments: list[str], depth: int, values: list[str]) -> _N
 
 def _query_types(operation: Operation, names: tuple[str, ...]) -> dict[str, str]:
     """The params that are not in the path, with the JSON type that their text is read as."""
-    properties = operation.params.model_json_schema(by_alias=True).get("properties", {})
-    return {name: _json_type(schema) for name, schema in properties.items() if name not in names}
+    return {name: kind for name, kind in _json_types(operation.params).items() if name not in names}
+
+
+@cache  # as many entries as there are models; pydantic takes milliseconds for each
+def _json_types(params: type[BaseModel]) -> dict[str, str]:
+    properties = params.model_json_schema(by_alias=True).get("properties", {})
+    return {name: _json_type(schema) for name, schema in properties.items()}
 
 
 def _json_type(schema: dict[str, object]) -> str:
