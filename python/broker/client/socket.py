@@ -93,10 +93,6 @@ class Socket:
         finally:
             del self._waiting[number]
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Call an operation without asking for an answer. Raises ConnectionLost."""
-        await self._send({"jsonrpc": "2.0", "method": method, "params": params or {}})
-
     async def respond(
         self,
         program_id: str,

@@ -122,6 +122,7 @@ class Subscription(Generic[ItemT]):
             opened: float | None = None
             self._move_at = None
             try:
+                # Connect and subscribe; the reply has what was missed.
                 self._gateway, socket = await self._connector.open(self._avoid)
                 async with socket:
                     items = self._tracker.open(await socket.call("subscribe", self._tracker.params()))
@@ -135,6 +136,7 @@ class Subscription(Generic[ItemT]):
                         self._cursor = position(item)
                         if self._is_wanted(item):
                             yield cast("ItemT", item)
+                    # Then yield notifications as they arrive.
                     self._cursor = self._tracker.cursor
                     while True:
                         change = await self._next(socket)
@@ -143,6 +145,7 @@ class Subscription(Generic[ItemT]):
             except _Moved:
                 down_since = self._clock.monotonic_s()
             except (ClientError, Gap) as error:
+                # Decide whether to reconnect, to which gateway, and after how long.
                 self._is_live = False
                 now = self._clock.monotonic_s()
                 if opened is None:

@@ -46,6 +46,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
     """
     stack = AsyncExitStack()
     try:
+        # The database, and the clock that follows it.
         database = await Database.open(
             dsn, size=settings.database_pool, timeout_s=settings.database_timeout_s
         )
@@ -53,11 +54,13 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         clock = await DatabaseClock.open(database)
         stack.push_async_callback(_cancel, keep_running("clock", clock.run))
         ids = IdSource(clock)
+        # Authentication, whose keys may come from other servers.
         fetcher = Fetcher(FetchConfig(AllowList(settings.identity_allow_hosts)))
         stack.push_async_callback(fetcher.close)
         auth = Authenticator(database, clock, ids, AuthConfig.of(settings), fetcher.document)
         stack.push_async_callback(auth.close)
         await auth.start()
+        # The links to owners and counters.
         owners = LinkedOwners(settings, clock, ids)
         stack.push_async_callback(owners.close)
         counters = LinkedCounters(settings, clock, ids)
@@ -65,6 +68,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         exporter = Exporter(
             kind, kind, settings.data_dir, clock, [database.figures, owners.figures, counters.figures]
         )
+        # The services of the operations; they stop in the reverse order.
         services = build_services(
             settings,
             clock,
@@ -87,6 +91,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         if services.image_warmer.is_on:
             warming = keep_running("image warming", services.image_warmer.run)
             stack.push_async_callback(_cancel, warming)
+        # Metrics and statistics begin when all that they measure is there.
         await exporter.start()
         stack.push_async_callback(exporter.close)
         if services.recorder is not None:

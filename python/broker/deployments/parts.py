@@ -97,11 +97,13 @@ class Parts:
 
     async def _start(self) -> None:
         assert self._dsn is not None
+        # Connect to Ray, and wait for the database.
         await asyncio.to_thread(self._connect)
         tell({"part": "ray", "detail": self._settings.ray_address or "local"})
         exporter = Exporter(CONDUCTOR, CONDUCTOR, self._settings.data_dir, SystemClock(), [self._figures])
         await exporter.start()
         dsn = await self._dsn
+        # Describe the parts; nothing starts yet.
         joined = self._local is None
         self._api_started = True
         self._owners = SlotPool(
@@ -119,6 +121,7 @@ class Parts:
             self._part("gateways", self._gateways.start, self._gateway_detail),
             self._start_http(dsn),
         )
+        # Start them, side by side.
         if self._succeeds:
             # The one before goes on until its slots are taken: that is the last thing, so that it is short.
             await asyncio.gather(*doors)
@@ -127,6 +130,7 @@ class Parts:
             await asyncio.gather(*slots, *doors)
         if joined:
             await self._gateways.require_our_ingresses()
+        # Watch them from now on.
         self._keep(keep_running("gateways", self._gateways.run))
         self._keep(keep_running("owners", self._owners.watch))
         self._keep(keep_running("counters", self._counters.watch))
@@ -136,6 +140,7 @@ class Parts:
             self._keep(keep_running("spare worker", self._local.workers.keep_spare))
             self._keep(keep_running("fork server", self._local.workers.keep_server))
             self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
+        # Images come last: a product without them is ready, too.
         try:
             await asyncio.wait_for(self._has_images.wait(), _IMAGES_S)
         except TimeoutError:

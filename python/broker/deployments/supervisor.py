@@ -113,6 +113,7 @@ class Supervisor:
             await self._start_conductor(held)
             ready = asyncio.create_task(self._watch_conductor(held))
             try:
+                # Start our database and supervise it, or take the lease of another one.
                 await self._unless_stopped(self._start_database(server))
                 if server is not None:
                     keep = keep_running("postgres", server.supervise)
@@ -120,6 +121,7 @@ class Supervisor:
                     lease = await self._open_lease(held)
                     await self._unless_stopped(self._take(lease), ready)
                     leased = asyncio.create_task(self._keep_lease(lease))
+                # The conductor starts the parts with it; then wait for a stop, or until one of these ends.
                 await self._unless_stopped(self._hand_over_dsn())
                 ready_in_time = asyncio.wait_for(self._is_ready.wait(), _START_S)
                 await self._unless_stopped(ready_in_time, ready, leased)
@@ -137,6 +139,7 @@ class Supervisor:
                 f"the parts did not start within {_START_S:g} s; see {held.path / 'log'}"
             ) from None
         finally:
+            # Stop in the reverse order: the parts need the database to the end.
             await self._stop_conductor(held)
             if keep is not None:
                 keep.cancel()

@@ -155,6 +155,7 @@ class Dispatcher:
         return kind(why, retry_after_s=1)
 
     async def _run(self, call: OperationCall, request_id: str, ordered: Callable[[], None]) -> bytes | None:
+        # Find the session and what is called; a subscription has a path of its own.
         number = self._sign_ins.resolve(call.conn, call.principal)
         session = self._sessions.find(call.account, number) if number else None
         follow = self._follows.get(call.method)
@@ -165,6 +166,7 @@ class Dispatcher:
             raise _NotRun(unknown_method_json(call.method))
         if session is None and not may_have(call.params, TOKEN):
             require_audience(operation, Principal(call.account))
+        # Take from the params what belongs to the call and not to the operation.
         params = _parse_params(call.params)
         token = _take_token(params)
         if token is not None:
@@ -188,6 +190,7 @@ class Dispatcher:
         if route is not None and route.streams_body:
             # As at the other door: the path's params come apart from the body, which the handler reads.
             params = {name: params[name] for name in _path_names(route) if name in params}
+        # Run it, and render the result.
         answered = await invoke(operation, context, params)
         result = await result_json(answered, MAX_RESULT_BYTES)
         if operation.name in self._answered:

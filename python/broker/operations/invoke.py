@@ -58,6 +58,7 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
     began_s = clock.monotonic_s()
     outcome = "cancelled"
     try:
+        # Check the audience and the params, run the handler, then make the announcements that it has left.
         permissions.require_audience(operation.rule, context.principal)
         params = validate(operation.params, raw)
         context.rule = operation.rule
@@ -69,6 +70,7 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
             await tell()
         outcome = "ok"
     except BrokerError as raised:
+        # An expected failure: the caller gets it; one that is our fault is logged.
         error = _for_caller(operation, raised)
         outcome = error.name
         if isinstance(error, BadCredentials):

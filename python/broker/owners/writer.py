@@ -325,6 +325,7 @@ class Writer:
         already stops the transaction.
         """
         found = GroupState(heads=await transaction.lock({(c.account, c.program_id) for c in commands}))
+        # What each command needs is collected …
         events: list[tuple[int, str]] = []
         told: dict[str, str] = {}
         keys: list[tuple[str, str, str]] = []
@@ -350,6 +351,7 @@ class Writer:
                 staged = await transaction.find_staged(command.import_id)
                 if staged is not None:
                     found.staged[command.import_id] = staged
+        # … and read for all of them at once.
         if keys:
             found.keys = await transaction.find_keys(keys)
         if events:

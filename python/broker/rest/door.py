@@ -86,6 +86,7 @@ class Door(ABC):
         yield Sample(catalogue.HTTP_REQUESTS.name, (), self._requests)
 
     async def _serve_http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        # Describe the exchange, so that every outcome below can be answered and logged.
         clock = self._clock
         began_s = clock.monotonic_s()
         received = scope["headers"]
@@ -102,6 +103,7 @@ class Door(ABC):
             if_none_match=known,
             error_cache=self.error_cache,
         )
+        # Serve the request; an error becomes a reply unless the reply has begun.
         task = self._deadlines.begin()
         self._requests += 1
         try:

@@ -66,6 +66,7 @@ def create(root: Path, data: Path, binaries: Binaries, user: OsUser) -> None:
     Raises:
         SetupError: `initdb` fails; with its last line.
     """
+    # Make a directory that belongs to PostgreSQL's user, which `initdb` sees through a handle.
     for left in root.glob("new-*"):
         shutil.rmtree(left)
     temporary = Path(tempfile.mkdtemp(prefix="new-", dir=root))
@@ -95,6 +96,7 @@ def create(root: Path, data: Path, binaries: Binaries, user: OsUser) -> None:
         )
     finally:
         os.close(handle)
+    # Check the outcome, and move the directory to its place.
     if done.returncode != 0:
         shutil.rmtree(temporary)
         lines = done.stderr.strip().splitlines() or ["it printed nothing"]

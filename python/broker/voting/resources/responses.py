@@ -161,10 +161,12 @@ async def _impression(context: Context, params: ImpressionParams) -> Counted:
 
 async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> Counted:
     audience, account = context.services.audience, context.principal.account
+    # Limits and rights come first, before anything is read for the entries.
     _take_tokens(context, len(entries))
     program = await _find_program(context, place)
     if not entries:
         return Counted(accepted=0, duplicates=0)
+    # Check the entries against the polls that their events declare.
     declared = await audience.known.contexts(program.uid, {entry.context_id for _, entry in entries})
     rules = await audience.visitors.rules(account)
     _check(
@@ -174,11 +176,13 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
         rules.required,
         is_free=has_free_contexts(program.metadata),
     )
+    # Find out who votes, and in which polls; a new poll is created here.
     visitors = await _visitors(context, place.program_id, entries, declared, rules)
     wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
     polls = await audience.known.rows(program.uid, wanted, declared, lambda new: _take_names(context, new))
     if len(polls) < len(wanted):
         raise await _refusal(context, place, program, entries, polls)
+    # Pack the votes, and have the counters count them.
     records: list[PackedEntry] = []
     told: list[int] = []  # of each entry, the place of the record that says whether it changed a count
     for (_, entry), visitor in zip(entries, visitors, strict=True):
@@ -198,6 +202,7 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     except NotFound:
         audience.known.forget(account, place.program_id, program.uid, wanted)
         raise _no_program(place.program_id) from None
+    # Record what changed a count, and ask for new results to be published.
     counted = [entry for (_, entry), index in zip(entries, told, strict=True) if changed[index]]
     if counted:
         _watch(
