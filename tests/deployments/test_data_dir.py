@@ -122,7 +122,7 @@ def test_link_to_the_scratch_directory_leads_nowhere_else(tmp_path: Path) -> Non
 def test_directory_that_others_use_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "srv").mkdir(mode=0o755)
     (tmp_path / "srv" / "website").mkdir()
-    with pytest.raises(SetupError, match="holds other files"):
+    with pytest.raises(SetupError, match="contains other files"):
         claim(tmp_path / "srv")
     assert (tmp_path / "srv").stat().st_mode & 0o777 == 0o755
     assert [path.name for path in (tmp_path / "srv").iterdir()] == ["website"]
