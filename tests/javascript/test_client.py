@@ -15,8 +15,13 @@ from tests.javascript.control import serve
 ROOT = Path(__file__).parents[2] / "js" / "client"
 BUILT = ROOT / ".build" / "test"
 TEMPORARY = ROOT / ".build" / "tmp"
-CHROMIUM = {"TMPDIR": str(TEMPORARY), "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x"}
-"""Where it is unpacked, once; and what makes its package unpack the libraries that a bare machine lacks."""
+CHROMIUM = {
+    "TMPDIR": str(TEMPORARY),
+    "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x",
+    "FONTCONFIG_FILE": str(ROOT / "test" / "fonts.conf"),
+}
+"""Where it is unpacked, once; what makes its package unpack the libraries that a bare machine lacks; and where its
+fonts are: without one the first text crashes the page."""
 MOST_BYTES = {
     "core.js": 8 << 10,
     "index.js": 12 << 10,
