@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
 
 
 def browser_environment() -> dict[str, str]:
-    """Where Chromium is unpacked, and what makes it bring the libraries and fonts that a bare machine lacks."""
+    """Where Chromium is unpacked, and what makes it bring libraries and fonts that a bare machine lacks."""
     client = ROOT / "js" / "client"
     temporary = client / ".build" / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)

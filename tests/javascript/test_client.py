@@ -20,8 +20,8 @@ CHROMIUM = {
     "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x",
     "FONTCONFIG_FILE": str(ROOT / "test" / "fonts.conf"),
 }
-"""Where it is unpacked, once; what makes its package unpack the libraries that a bare machine lacks; and where its
-fonts are: without one the first text crashes the page."""
+"""Where it is unpacked, once; what makes its package unpack the libraries that a bare machine lacks; and its
+fonts: without any the first text crashes the page."""
 MOST_BYTES = {
     "core.js": 8 << 10,
     "index.js": 12 << 10,
@@ -119,3 +119,9 @@ def test_product(instance: Instance) -> None:
 @pytest.mark.timeout(600)
 def test_recovery(instance: Instance) -> None:
     run_with(instance, "recovery")
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_dropped_visitors(instance: Instance) -> None:
+    run_with(instance, "dropped")
