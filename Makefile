@@ -151,7 +151,7 @@ test-python: build ## The tests without Ray; part of `make test`.
 test-cluster: build ## The tests that start Ray or the whole product; part of `make test`.
 	$(BIN)/pytest -m cluster $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | sort)
 
-screens: build ## Pictures of every overlay, in .build/screens.
+screens: build ## Pictures of every overlay and every screen of the dashboard, in .build/screens.
 	$(BIN)/python -m tests.javascript.screens
 
 conformance: build ## The WebSocket protocol cases against the native server.

@@ -46,10 +46,15 @@ def main(words: list[str]) -> int:
 
 
 def browser_environment() -> dict[str, str]:
-    """Where Chromium is unpacked, and what makes it bring the libraries that a bare machine lacks."""
-    temporary = ROOT / "js" / "client" / ".build" / "tmp"
+    """Where Chromium is unpacked, and what makes it bring libraries and fonts that a bare machine lacks."""
+    client = ROOT / "js" / "client"
+    temporary = client / ".build" / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
-    return {**os.environ, "TMPDIR": str(temporary), "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x"}
+    brought = {
+        "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x",
+        "FONTCONFIG_FILE": str(client / "test" / "fonts.conf"),
+    }
+    return {**os.environ, "TMPDIR": str(temporary), **brought}
 
 
 def open_driver(port: int) -> Child:

@@ -1,5 +1,5 @@
 // Makes the pages that the broker serves at /dashboard/; with --tests also the browser's tests.
-import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { pathToFileURL } from "node:url";
 import { build } from "esbuild";
@@ -34,7 +34,9 @@ writeFileSync(`${OUT}/licences.txt`, readLicences(Object.keys(metafile.inputs)))
 if (process.argv.includes("--tests")) {
   await build({
     ...shared,
-    entryPoints: ["test/dashboard.test.ts"],
+    entryPoints: readdirSync("test")
+      .filter((name) => name.endsWith(".test.ts"))
+      .map((name) => `test/${name}`),
     outdir: ".build/test",
     outExtension: { ".js": ".mjs" },
     format: "esm",

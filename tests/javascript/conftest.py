@@ -1,21 +1,31 @@
-"""One instance for the JavaScript client, with tokens that end soon."""
+"""One instance for the JavaScript client, with tokens that end soon and a Matomo beside it."""
 
 from collections.abc import Iterator
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
+from broker.demo.analytics import settings_for
+from broker.demo.matomo import StandIn, open_stand_in
 from tests.deployments.instance import Instance
 
 TOKEN_LIFETIME_S = "20"  # renewed four seconds before, so that a busy machine has time for it
 
 
 @pytest.fixture(scope="package")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def matomo() -> Iterator[StandIn]:
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(open_stand_in()) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture(scope="package")
+def instance(tmp_path_factory: pytest.TempPathFactory, matomo: StandIn) -> Iterator[Instance]:
     environment = {
         "BROKER_TOKEN_LIFETIME_S": TOKEN_LIFETIME_S,
         "BROKER_LOGIN_RATE_PER_ADDRESS": "0",
         "BROKER_API_REPLICAS_MIN": "1",
         "BROKER_API_REPLICAS_MAX": "1",
+        **settings_for(matomo),
     }
     instance = Instance(tmp_path_factory.mktemp("javascript") / "data", environment=environment)
     try:

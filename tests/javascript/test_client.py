@@ -15,8 +15,13 @@ from tests.javascript.control import serve
 ROOT = Path(__file__).parents[2] / "js" / "client"
 BUILT = ROOT / ".build" / "test"
 TEMPORARY = ROOT / ".build" / "tmp"
-CHROMIUM = {"TMPDIR": str(TEMPORARY), "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x"}
-"""Where it is unpacked, once; and what makes its package unpack the libraries that a bare machine lacks."""
+CHROMIUM = {
+    "TMPDIR": str(TEMPORARY),
+    "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x",
+    "FONTCONFIG_FILE": str(ROOT / "test" / "fonts.conf"),
+}
+"""Where it is unpacked, once; what makes its package unpack the libraries that a bare machine lacks; and its
+fonts: without any the first text crashes the page."""
 MOST_BYTES = {
     "core.js": 8 << 10,
     "index.js": 12 << 10,
@@ -114,3 +119,9 @@ def test_product(instance: Instance) -> None:
 @pytest.mark.timeout(600)
 def test_recovery(instance: Instance) -> None:
     run_with(instance, "recovery")
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_dropped_visitors(instance: Instance) -> None:
+    run_with(instance, "dropped")

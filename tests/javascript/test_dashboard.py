@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.demo.matomo import StandIn
 from broker.rest.sites import SITES
 from tests.deployments.instance import PASSWORD, Instance
+from tests.javascript.control import serve
 from tests.javascript.test_client import run, unpack_browser
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "js" / "dashboard"
+SCREENS = ROOT / ".build" / "screens"
 BUILT, HEADERS = SITES["dashboard"]
 MOST_BYTES = 150 << 10
 """Compressed, of all that the page loads; it has 75 KiB."""
@@ -56,14 +59,22 @@ def test_what_is_built_in_is_pinned_and_its_licences_are_kept() -> None:
         assert f"{name} {version}\n" in kept
 
 
+def run_in_browser(instance: Instance, name: str, matomo: StandIn | None = None) -> None:
+    """Run one file of the dashboard's tests against an instance."""
+    unpack_browser()
+    with serve(instance, matomo) as control:
+        run(
+            DASHBOARD / ".build" / "test" / f"{name}.test.mjs",
+            timeout_s=500,
+            ONAIR_URL=instance.url,
+            ONAIR_CONTROL=control,
+            ONAIR_PASSWORD=PASSWORD,
+            ONAIR_SCREENS=str(SCREENS),
+        )
+
+
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_in_a_browser(instance: Instance) -> None:
-    unpack_browser()
-    run(
-        DASHBOARD / ".build" / "test" / "dashboard.test.mjs",
-        timeout_s=400,
-        ONAIR_URL=instance.url,
-        ONAIR_PASSWORD=PASSWORD,
-        ONAIR_SCREENS=str(ROOT / ".build" / "screens"),
-    )
+@pytest.mark.parametrize("name", ["dashboard", "work", "hostile", "screens", "restart", "large"])
+def test_in_a_browser(name: str, instance: Instance, matomo: StandIn) -> None:
+    run_in_browser(instance, name, matomo)

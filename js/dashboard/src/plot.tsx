@@ -54,6 +54,7 @@ export function Plot({
         axes: [
           {
             ...axis,
+            size: 28, // for one line of times; uPlot leaves room for two
             space: 64,
             values: (_, splits, __, ___, stepS) => splits.map((at) => timeLabel(at, stepS)),
           },

@@ -270,8 +270,14 @@ export function Tabs({
   current: string;
   tabs: readonly (readonly [id: string, text: string])[];
 }) {
+  const list = useRef<HTMLElement>(null);
+  // On a phone they scroll sideways: the one that is open is seen.
+  useEffect(() => {
+    const open = list.current?.querySelector("[aria-current]");
+    open?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [current, tabs.length]);
   return (
-    <nav class="tabs" aria-label={label}>
+    <nav ref={list} class="tabs" aria-label={label}>
       {tabs.map(([id, text]) => (
         <a key={id} href={to(...base, id)} {...(id === current && { "aria-current": "page" })}>
           {text}

@@ -1,9 +1,13 @@
 /** People in front of the dashboard, and what they find. */
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import type { Client } from "../../client/src/index.js";
 import { INIT, URL_OF_BROKER, until } from "../../client/test/product/world.js";
 
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+export const SHOTS = process.env.ONAIR_SCREENS as string;
 export const PASSWORD = process.env.ONAIR_PASSWORD as string;
 
 /** Every place of the page by the path of its fragment. `{…}` stands for what a test has made. */
@@ -29,6 +33,9 @@ export const SCREENS: Record<string, string> = {
   account: "account",
   health: "health",
 };
+
+export const DESKTOP = { width: 1440, height: 900 };
+export const PHONE = { width: 390, height: 844 };
 
 export type Made = { program: string; project: string; revision: string };
 
@@ -86,12 +93,12 @@ export async function enter(page: Page, username: string, isKept = false): Promi
   await page.locator("nav[aria-label=Main]").waitFor({ state: "attached" }); // behind a menu on a phone
 }
 
-/** Goes to a place and waits until it is there. */
-export async function show(page: Page, path: string): Promise<void> {
+/** Goes to a place and waits until it is there, unless the broker is away. */
+export async function show(page: Page, path: string, isThere = true): Promise<void> {
   await page.evaluate((hash) => {
     location.hash = hash;
   }, `#/${path}`);
-  await settle(page);
+  if (isThere) await settle(page);
 }
 
 /** Waits until nothing is being loaded. */
@@ -121,4 +128,24 @@ export async function sees(page: Page, text: string): Promise<void> {
 export async function makeUser(admin: Client, username: string, role: string, projectIds: string[]) {
   const body = { username, password: PASSWORD, role: role as "user", projectIds };
   return admin.request("POST", "/users", { body });
+}
+
+/** axe finds no fault. */
+export async function check(page: Page, rules?: string[]): Promise<void> {
+  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(await readFile(AXE, "utf8"));
+  const found = await page.evaluate(async (only) => {
+    const options = only ? { runOnly: { type: "rule", values: only } } : {};
+    const { violations } = await (window as any).axe.run(document, {
+      ...options,
+      resultTypes: ["violations"],
+    });
+    return violations.map(
+      (each: any) =>
+        `${each.id}: ${each.nodes
+          .map((node: any) => node.html)
+          .join(" ")
+          .slice(0, 500)}`,
+    );
+  }, rules);
+  assert.deepEqual(found, [], page.url());
 }

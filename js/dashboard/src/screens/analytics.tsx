@@ -39,7 +39,8 @@ export function AnalyticsTab({ projectId }: { projectId: string }) {
           {(value) => (
             <div class="stack">
               <p>
-                <Badge kind={KINDS[value.status]}>{value.status}</Badge> {value.message}
+                <Badge kind={KINDS[value.status]}>{value.status}</Badge>{" "}
+                {value.status === "not-created" ? "The project has no site yet." : value.message}
               </p>
               <dl class="facts">
                 <div>

@@ -1,5 +1,5 @@
 /** How the parts answer, seen from here. */
-import { connection, connectionState, explain } from "../connection.js";
+import { type Connection, connection, connectionState, explain } from "../connection.js";
 import { count } from "../format.js";
 import { useLoaded } from "../hooks.js";
 import { Badge, Head, Panel, Shown, Table } from "../ui.js";
@@ -94,7 +94,7 @@ export function HealthScreen() {
                 </div>
                 <div>
                   <dt>This clock is ahead by</dt>
-                  <dd>{((Date.now() - client.now()) / 1000).toFixed(2)} s</dd>
+                  <dd>{aheadS(client)} s</dd>
                 </div>
               </dl>
             )}
@@ -112,4 +112,9 @@ async function probe(name: string, ask: () => Promise<string>): Promise<Part> {
   } catch (error) {
     return { name, text: "", error };
   }
+}
+
+/** How far this machine's clock is ahead; never a zero with a sign. */
+function aheadS(client: Connection): string {
+  return (Math.round((Date.now() - client.now()) / 10) / 100 + 0).toFixed(2);
 }

@@ -19,7 +19,7 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
     () => log.events.filter(({ metadata }) => Array.isArray(metadata.options)).reverse(),
     [version, log],
   );
-  const { totals, entries, error } = useTotals(log, projectId);
+  const { totals, isRead, entries, error } = useTotals(log, projectId);
   const signs = useSigns(log, projectId);
   useTick(1_000);
   const open = polls.find((poll) => stateOf(poll, log.client.now()) === "open");
@@ -44,6 +44,7 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
               log={log}
               poll={poll}
               totals={totals.get(poll.id)}
+              isRead={isRead}
               entry={entries.get(poll.id)}
               signs={signs.get(poll.id)}
             />
@@ -173,7 +174,7 @@ function useTotals(log: EventLog, projectId: string | null) {
     for (const [id, results] of totals) merged.set(id, results);
     return merged;
   }, [entries, totals]);
-  return { totals: all, entries, error: error ?? report.error };
+  return { totals: all, isRead: report.value !== undefined, entries, error: error ?? report.error };
 }
 
 function labelOf(option: unknown): string {
@@ -184,13 +185,16 @@ function labelOf(option: unknown): string {
 function Poll({
   log,
   poll,
-  totals = {},
+  totals,
+  isRead,
   entry,
   signs,
 }: {
   log: EventLog;
   poll: ProgramEvent;
   totals: Record<string, number> | undefined;
+  /** Whether the report was read: until then a poll without results may have some. */
+  isRead: boolean;
   entry: Entry | undefined;
   signs: Signs | undefined;
 }) {
@@ -198,7 +202,7 @@ function Poll({
   const state = stateOf(poll, now);
   const { metadata } = poll;
   const options = (metadata.options as unknown[]).map(labelOf);
-  const counts = options.map((_, index) => totals[index] ?? 0);
+  const counts = options.map((_, index) => totals?.[index] ?? 0);
   const all = counts.reduce((sum, each) => sum + each, 0);
   const most = Math.max(...counts);
   const change = useAction(
@@ -235,7 +239,7 @@ function Poll({
         ))}
       </ul>
       <p class="hint">
-        {count(all)} answers
+        {totals || isRead ? `${count(all)} answers` : "Loading…"}
         {entry && entry.impressions.total > 0 && (
           <>
             {" "}

@@ -11,6 +11,7 @@ import { Choice, Failure, Panel } from "../ui.js";
 
 const LOOKBACK_MS = 12 * 3_600_000; // as far as an overlay looks back by itself
 const AGAIN_MS = 3_000;
+const CHOICES = 200; // of the newest programs; nobody picks from thousands
 
 /** What is on where no program is chosen: something in every graphic. */
 const SAMPLE = [
@@ -88,7 +89,7 @@ export function Preview({
           value={programId}
           options={[
             ["", "A sample"],
-            ...(programs.value ?? []).map(({ id, name }) => [id, name || id] as const),
+            ...(programs.value ?? []).slice(0, CHOICES).map(({ id, name }) => [id, name || id] as const),
           ]}
           onText={setProgramId}
         />

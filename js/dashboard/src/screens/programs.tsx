@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { components } from "../../../client/src/index.js";
 import { connection } from "../connection.js";
-import { dateTime, compact } from "../format.js";
+import { dateTime, compact, count } from "../format.js";
 import { useAction, useLoaded, useSettled } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { go, to } from "../routes.js";
@@ -28,6 +28,7 @@ export type Program = components["schemas"]["ProgramResource"];
 
 const PAGE = 100;
 const LIVE_MS = 5_000;
+const CARDS = 12;
 
 export function ProgramsScreen() {
   const [isMaking, setMaking] = useState(false);
@@ -69,27 +70,33 @@ function LiveNow() {
       <Shown of={live}>
         {({ programs, now }) =>
           programs.length ? (
-            <ul class="cards">
-              {programs.slice(0, 12).map((program) => {
-                const top = now.topPrograms.find((each) => each.programId === program.id);
-                return (
-                  <li key={program.id}>
-                    <a class="card" href={to("programs", program.id)}>
-                      <span class="card-head">
-                        <strong>{program.name}</strong>
-                        <Tally isLive />
-                      </span>
-                      <span class="numbers">
-                        <span>
-                          <b>{top ? compact(top.subscribers) : "0"}</b> viewers
+            <>
+              <ul class="cards">
+                {programs.slice(0, CARDS).map((program) => {
+                  const top = now.topPrograms.find((each) => each.programId === program.id);
+                  return (
+                    <li key={program.id}>
+                      <a class="card" href={to("programs", program.id)}>
+                        <span class="card-head">
+                          <strong>{program.name}</strong>
+                          <Tally isLive />
                         </span>
-                        <span>until {dateTime(program.scheduledEndTime)}</span>
-                      </span>
-                    </a>
-                  </li>
-                );
-              })}
-            </ul>
+                        <span class="numbers">
+                          <span>
+                            <b>{compact(top?.subscribers ?? 0)}</b>{" "}
+                            {top?.subscribers === 1 ? "viewer" : "viewers"}
+                          </span>
+                          <span>until {dateTime(program.scheduledEndTime)}</span>
+                        </span>
+                      </a>
+                    </li>
+                  );
+                })}
+              </ul>
+              {programs.length > CARDS && (
+                <p class="hint">{count(programs.length - CARDS)} more are on air; the list below has all.</p>
+              )}
+            </>
           ) : (
             <Empty>No program is on air.</Empty>
           )
@@ -109,7 +116,7 @@ function Search() {
   return (
     <Panel
       title="All programs"
-      actions={<span class="hint">{pages.total === undefined ? "" : `${compact(pages.total)} found`}</span>}
+      actions={<span class="hint">{pages.total === undefined ? "" : `${count(pages.total)} found`}</span>}
     >
       <div class="filters">
         <Text label="Search" type="search" placeholder="Name or id" value={search} onText={setSearch} />
@@ -239,7 +246,6 @@ function usePages(search: string, status: string): Pages {
 
 /** The programs of the user's projects, for who may not publish. */
 function Readable() {
-  const [search, setSearch] = useState("");
   const client = connection.value;
   const programs = useLoaded(async () => {
     const projects = await client.request("GET", "/projects");
@@ -248,30 +254,43 @@ function Readable() {
     );
     return (await Promise.all(lists)).flat();
   }, [client]);
-  const wanted = search.toLowerCase();
   return (
     <Panel title="Programs of your projects">
+      <Shown of={programs}>{(all) => <ProgramList programs={all} />}</Shown>
+    </Panel>
+  );
+}
+
+/** Programs that were read, any number of them, with a search. */
+export function ProgramList({ programs }: { programs: readonly Program[] }) {
+  const [search, setSearch] = useState("");
+  const [selected, setSelected] = useState<number | undefined>(undefined);
+  const wanted = search.toLowerCase();
+  const found = useMemo(
+    () => programs.filter(({ id, name }) => `${id} ${name}`.toLowerCase().includes(wanted)),
+    [programs, wanted],
+  );
+  return (
+    <>
       <div class="filters">
         <Text label="Search" type="search" placeholder="Name or id" value={search} onText={setSearch} />
       </div>
-      <Shown of={programs}>
-        {(all) => {
-          const found = all.filter(({ id, name }) => `${id} ${name}`.toLowerCase().includes(wanted));
-          if (!found.length) return <Empty>No program is like this.</Empty>;
-          return (
-            <VirtualList
-              label="Programs"
-              class="programs"
-              count={found.length}
-              rowPx={44}
-              keyOf={(index) => found[index]?.id ?? index}
-              onOpen={(index) => go("programs", found[index]?.id ?? "")}
-              render={(index) => <Row program={found[index]} />}
-            />
-          );
-        }}
-      </Shown>
-    </Panel>
+      {found.length ? (
+        <VirtualList
+          label="Programs"
+          class="programs"
+          count={found.length}
+          rowPx={44}
+          keyOf={(index) => found[index]?.id ?? index}
+          selected={selected}
+          onSelect={setSelected}
+          onOpen={(index) => go("programs", found[index]?.id ?? "")}
+          render={(index) => <Row program={found[index]} />}
+        />
+      ) : (
+        <Empty>No program is like this.</Empty>
+      )}
+    </>
   );
 }
 

@@ -1,13 +1,14 @@
 /** One project: its programs, revisions, stored values, analytics and members. */
 import { connection } from "../connection.js";
-import { dateTime, pretty } from "../format.js";
+import { pretty } from "../format.js";
 import { useAction, useDraft, useLoaded } from "../hooks.js";
 import { JsonField, parseObject } from "../json.js";
 import { ask } from "../notices.js";
-import { go, to } from "../routes.js";
+import { go } from "../routes.js";
 import { isAdmin, isPublisher } from "../session.js";
-import { Badge, Empty, Head, Panel, Progress, Shown, Table, Tabs, Tally, Text } from "../ui.js";
+import { Badge, Empty, Head, Panel, Progress, Shown, Table, Tabs, Text } from "../ui.js";
 import { AnalyticsTab } from "./analytics.js";
+import { ProgramList } from "./programs.js";
 import { RevisionEditor } from "./revision.js";
 import { RevisionsTab } from "./revisions.js";
 import { ValuesTab } from "./values.js";
@@ -71,26 +72,7 @@ function Programs({ projectId }: { projectId: string }) {
   return (
     <Panel title="Programs">
       <Shown of={programs}>
-        {(all) =>
-          all.length ? (
-            <Table label="Programs of the project" head={["Name", "Id", "Starts", "Ends"]}>
-              {all.slice(0, 500).map((program) => (
-                <tr key={program.id}>
-                  <td>
-                    <a href={to("programs", program.id)}>{program.name}</a> <Tally isLive={program.live} />
-                  </td>
-                  <td>
-                    <code>{program.id}</code>
-                  </td>
-                  <td>{dateTime(program.scheduledStartTime)}</td>
-                  <td>{dateTime(program.scheduledEndTime)}</td>
-                </tr>
-              ))}
-            </Table>
-          ) : (
-            <Empty>The project has no programs.</Empty>
-          )
-        }
+        {(all) => (all.length ? <ProgramList programs={all} /> : <Empty>The project has no programs.</Empty>)}
       </Shown>
     </Panel>
   );

@@ -1,12 +1,14 @@
 /** The projects that the user sees. */
 import { useState } from "preact/hooks";
 import { connection } from "../connection.js";
-import { dateTime } from "../format.js";
+import { count, dateTime } from "../format.js";
 import { useAction, useLoaded } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { go, to } from "../routes.js";
 import { isAdmin } from "../session.js";
 import { Dialog, DialogFoot, Empty, Head, Panel, Progress, Shown, Table, Text } from "../ui.js";
+
+const MOST = 500;
 
 export function ProjectsScreen() {
   const client = connection.value;
@@ -37,20 +39,27 @@ export function ProjectsScreen() {
             if (!found.length)
               return <Empty>{all.length ? "No project is like this." : "There is no project yet."}</Empty>;
             return (
-              <Table label="Projects" head={["Name", "Id", "Description", "Changed"]}>
-                {found.slice(0, 500).map((project) => (
-                  <tr key={project.id}>
-                    <td>
-                      <a href={to("projects", project.id)}>{project.name}</a>
-                    </td>
-                    <td>
-                      <code>{project.id}</code>
-                    </td>
-                    <td>{project.description}</td>
-                    <td>{dateTime(project.updatedTime)}</td>
-                  </tr>
-                ))}
-              </Table>
+              <>
+                <Table label="Projects" head={["Name", "Id", "Description", "Changed"]}>
+                  {found.slice(0, MOST).map((project) => (
+                    <tr key={project.id}>
+                      <td>
+                        <a href={to("projects", project.id)}>{project.name}</a>
+                      </td>
+                      <td>
+                        <code>{project.id}</code>
+                      </td>
+                      <td>{project.description}</td>
+                      <td>{dateTime(project.updatedTime)}</td>
+                    </tr>
+                  ))}
+                </Table>
+                {found.length > MOST && (
+                  <p class="hint">
+                    {count(MOST)} of {count(found.length)}; search for the others.
+                  </p>
+                )}
+              </>
             );
           }}
         </Shown>

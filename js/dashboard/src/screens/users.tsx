@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import type { components } from "../../../client/src/index.js";
 import { connection } from "../connection.js";
+import { count } from "../format.js";
 import { useAction, useDraft, useLoaded } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { ask } from "../notices.js";
@@ -20,6 +21,8 @@ import {
   Table,
   Text,
 } from "../ui.js";
+
+const MOST = 500;
 
 type User = components["schemas"]["User"];
 
@@ -54,23 +57,30 @@ export function UsersScreen() {
             );
             if (!found.length) return <Empty>No user is like this.</Empty>;
             return (
-              <Table label="Users" head={["User", "Name", "E-mail", "Role", "Projects"]}>
-                {found.slice(0, 500).map((user) => (
-                  <tr key={user.id}>
-                    <td>
-                      <button type="button" class="link" onClick={() => setEdited(user)}>
-                        {user.username}
-                      </button>
-                    </td>
-                    <td>{user.name}</td>
-                    <td>{user.email}</td>
-                    <td>
-                      <Badge kind={user.role === "admin" ? "good" : ""}>{user.role}</Badge>
-                    </td>
-                    <td>{user.projectIds.join(", ")}</td>
-                  </tr>
-                ))}
-              </Table>
+              <>
+                <Table label="Users" head={["User", "Name", "E-mail", "Role", "Projects"]}>
+                  {found.slice(0, MOST).map((user) => (
+                    <tr key={user.id}>
+                      <td>
+                        <button type="button" class="link" onClick={() => setEdited(user)}>
+                          {user.username}
+                        </button>
+                      </td>
+                      <td>{user.name}</td>
+                      <td>{user.email}</td>
+                      <td>
+                        <Badge kind={user.role === "admin" ? "good" : ""}>{user.role}</Badge>
+                      </td>
+                      <td>{user.projectIds.join(", ")}</td>
+                    </tr>
+                  ))}
+                </Table>
+                {found.length > MOST && (
+                  <p class="hint">
+                    {count(MOST)} of {count(found.length)}; search for the others.
+                  </p>
+                )}
+              </>
             );
           }}
         </Shown>

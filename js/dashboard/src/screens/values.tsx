@@ -47,7 +47,7 @@ export function ValuesTab({ projectId }: { projectId: string }) {
       <Panel
         title="Stored since you came here"
         actions={
-          <span class={`state ${isLive ? "live" : "lost"}`} role="status">
+          <span class={`state ${isLive ? "good" : "wait"}`} role="status">
             {isLive ? "Live" : "Connecting…"}
           </span>
         }
