@@ -1,18 +1,17 @@
 """What comes out of libvips: sizes, colours, frames, and what is refused."""
 
-import math
 from collections.abc import Callable
 
 import pytest
 import pyvips
 
-from broker.images.decoding import open_libvips, read_header, srgb_options
+from broker.images.decoding import check_picture, open_libvips, read_header, srgb_options
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Face, Size
 from broker.images.jobs import DecodeLimits
 from broker.images.options import Format, parse_options
-from broker.images.rendering import Rendered, preview, render
-from tests.images.pictures import animation, gradient, turned
+from broker.images.rendering import Preview, Rendered, preview, render
+from tests.images.pictures import animation, decibels, gradient, photograph, turned
 
 LIMITS = DecodeLimits()
 SAVERS = {"jpg": ".jpg[Q=95]", "png": ".png", "webp": ".webp[Q=95]", "gif": ".gif", "avif": ".avif"}
@@ -28,7 +27,11 @@ def save(image: pyvips.Image, kind: str) -> bytes:
 
 
 def ask(data: bytes, options: str, faces: tuple[Face, ...] = ()) -> Rendered:
-    return render(data, parse_options(options), faces, LIMITS)
+    return render(check_picture(data, LIMITS), parse_options(options), faces)
+
+
+def previewed(data: bytes) -> Preview:
+    return preview(check_picture(data, LIMITS))
 
 
 def opened(rendered: Rendered) -> pyvips.Image:
@@ -164,17 +167,6 @@ def test_what_is_srgb_already_is_not_converted() -> None:
     assert near(seen, 25, 25, (127, 127, 128), tolerance=3)
 
 
-def photograph(width: int, height: int) -> pyvips.Image:
-    """What changes over some pixels, as photographs do."""
-    noise = pyvips.Image.gaussnoise(width, height, sigma=780, mean=0, seed=3).gaussblur(6)
-    return (gradient(width, height) + noise).cast("uchar").copy(interpretation="srgb")
-
-
-def decibels(one: pyvips.Image, other: pyvips.Image) -> float:
-    """The peak ratio of signal to noise."""
-    return 10 * math.log10(255**2 / ((one - other) ** 2).avg())
-
-
 @pytest.mark.parametrize(("width", "height"), [(2_000, 1_500), (2_003, 1_501), (1_999, 1_507)])
 @pytest.mark.parametrize("side", [700, 400, 300, 100])
 def test_a_jpeg_that_its_decoder_shrinks_looks_as_if_the_filter_had(
@@ -222,9 +214,9 @@ def test_a_preview_of_a_jpeg_is_that_of_its_pixels(width: int) -> None:
     """Its decoder does most of the shrinking; what detectors see must not move by that."""
     picture = gradient(width, width // 2)
     for orientation in (1, 6):
-        seen = preview(turned(picture, orientation), LIMITS)
+        seen = previewed(turned(picture, orientation))
         upright = picture if orientation == 1 else picture.rot90()
-        wanted = preview(save(upright, "png"), LIMITS)
+        wanted = previewed(save(upright, "png"))
         assert (seen.size, seen.scale) == (wanted.size, wanted.scale)
         assert max(abs(is_ - was) for is_, was in zip(seen.pixels, wanted.pixels, strict=True)) <= 8
 
@@ -233,7 +225,7 @@ def test_a_preview_of_a_jpeg_is_that_of_its_pixels(width: int) -> None:
 @pytest.mark.parametrize("side", [(1, 1), (1, 10_000), (10_000, 1), (10_000, 3), (5_000, 7)])
 def test_a_line_has_a_preview(side: tuple[int, int], kind: str) -> None:
     """A JPEG's decoder shrinks no side to nothing: it refuses."""
-    seen = preview(save(gradient(*side), kind), LIMITS)
+    seen = previewed(save(gradient(*side), kind))
     assert seen.size == Size(*(min(640, max(1, round(each * 640 / max(*side, 640)))) for each in side))
 
 
@@ -309,8 +301,8 @@ def test_limits_are_judged_by_the_header(limits: DecodeLimits) -> None:
 
 
 def test_a_preview_is_small_rgb() -> None:
-    seen = preview(save(gradient(1600, 800, bands=4), "png"), LIMITS)
+    seen = previewed(save(gradient(1600, 800, bands=4), "png"))
     assert (seen.size, seen.scale, len(seen.pixels)) == (Size(640, 320), 2.5, 640 * 320 * 3)
     gray = (pyvips.Image.black(50, 40) + 77).cast("uchar").copy(interpretation="b-w")
-    seen = preview(bytes(gray.pngsave_buffer()), LIMITS)
+    seen = previewed(bytes(gray.pngsave_buffer()))
     assert (seen.size, seen.scale, set(seen.pixels)) == (Size(50, 40), 1.0, {77})
