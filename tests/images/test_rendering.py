@@ -202,6 +202,36 @@ def test_a_small_jpeg_has_huffman_tables_of_its_own() -> None:
     assert len(made) < 0.95 * len(again)
 
 
+def test_a_png_is_lossless() -> None:
+    for bands in (3, 4):
+        source = gradient(64, 48, bands)
+        image = opened(ask(save(source, "png"), "-"))
+        assert (image.bands, (image - source).abs().max()) == (bands, 0)
+
+
+@pytest.mark.parametrize(
+    ("f", "has_quality"), [("jpg", True), ("webp", True), ("png", False), ("gif", False)]
+)
+def test_quality_is_that_of_jpeg_and_webp(f: str, has_quality: bool) -> None:
+    source = save(photograph(300, 200), "png")
+    low, high = (len(ask(source, f"w=200,q={quality},f={f}").body) for quality in (10, 90))
+    assert (2 * low < high) == has_quality
+    assert has_quality or low == high
+
+
+@pytest.mark.parametrize("f", ["jpg", "png", "webp"])
+def test_metadata_is_dropped_and_a_colour_profile_is_not(f: str) -> None:
+    noted = gradient(64, 48).icc_transform("p3", input_profile="srgb").copy()
+    noted.set_type(pyvips.GValue.gstr_type, "exif-ifd0-Artist", "somebody (somebody, ASCII, 8 components)")
+    noted.set_type(pyvips.GValue.blob_type, "xmp-data", b"<x:xmpmeta xmlns:x='adobe:ns:meta/'/>")
+    data = bytes(noted.jpegsave_buffer(keep="all"))
+    stored = pyvips.Image.new_from_buffer(data, "")
+    fields = ("exif-data", "xmp-data", "iptc-data", "icc-profile-data")
+    assert [stored.get_typeof(field) > 0 for field in fields] == [True, True, False, True]
+    image = opened(ask(data, f"w=50,f={f}"))
+    assert [image.get_typeof(field) > 0 for field in fields] == [False, False, False, True]
+
+
 def test_gray_with_transparency_keeps_it() -> None:
     gray = (pyvips.Image.black(60, 60) + 77).cast("uchar").bandjoin(128).copy(interpretation="b-w")
     image = opened(ask(bytes(gray.pngsave_buffer()), "w=50,h=50,fit=fill,f=png"))
@@ -298,6 +328,22 @@ def test_limits_are_judged_by_the_header(limits: DecodeLimits) -> None:
     read_header(data, DecodeLimits(60 * 40, 60 * 40 * 6, 6, 60))
     with pytest.raises(UnprocessableImage, match="over"):
         read_header(data, limits)
+
+
+def test_the_limits_are_those_of_the_interface() -> None:
+    limits = DecodeLimits()
+    assert (limits.frame_pixels, limits.total_pixels, limits.frames) == (50_000_000, 200_000_000, 500)
+    assert read_header(save(flashes(500), "gif"), limits).frames == 500
+    with pytest.raises(UnprocessableImage, match="500 frames"):
+        read_header(save(flashes(501), "gif"), limits)
+
+
+def flashes(frames: int) -> pyvips.Image:
+    """Black and white in turns, so that no encoder joins two frames."""
+    shades = [pyvips.Image.black(1, 1, bands=3) + 255 * (at % 2) for at in range(frames)]
+    joined = pyvips.Image.arrayjoin(shades, across=1).cast("uchar").copy(interpretation="srgb")
+    joined.set_type(pyvips.GValue.gint_type, "page-height", 1)
+    return joined
 
 
 def test_a_preview_is_small_rgb() -> None:
