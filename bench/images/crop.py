@@ -15,7 +15,7 @@ from bench.images.photographs import portrait_jpeg
 from bench.report import Medians
 from bench.rest.instance import process_cpu_s
 from bench.scenes import Outcome
-from broker.images.decoding import open_libvips
+from broker.images.decoding import check_picture, open_libvips
 from broker.images.faces.built_net import BuiltNet
 from broker.images.faces.inference import choose_runtime
 from broker.images.faces.models import BuiltModels, find_models
@@ -107,14 +107,15 @@ class Parts:
         models = find_models(None, "ssd")
         assert isinstance(models, BuiltModels), "the build makes them"
         net = BuiltNet(models, choose_runtime(["CPUExecutionProvider"], may_use_gpu=False, threads=1), 0.5)
-        small = preview(body, limits)
+        picture = check_picture(body, limits)
+        small = preview(picture)
         pixels = np.frombuffer(small.pixels, np.uint8).reshape(small.size.height, small.size.width, 3)
         (faces,) = net.find([pixels])
         in_source = tuple(face.scaled(small.scale) for face in faces)
         self._acts: dict[str, Callable[[], object]] = {
-            "decode_CPU_ms": lambda: preview(body, limits),
+            "decode_CPU_ms": lambda: preview(check_picture(body, limits)),
             "detection_and_landmarks_CPU_ms": lambda: net.find([pixels]),
-            "crop_and_encode_CPU_ms": lambda: render(body, options, in_source, limits),
+            "crop_and_encode_CPU_ms": lambda: render(check_picture(body, limits), options, in_source),
         }
         self.measure(_WARM)
 

@@ -8,7 +8,7 @@ import numpy as np
 from bench.images.crop import Parts
 from bench.images.photographs import portrait_jpeg
 from bench.scenes import Outcome
-from broker.images.decoding import open_libvips
+from broker.images.decoding import check_picture, open_libvips
 from broker.images.faces.built_net import BuiltNet
 from broker.images.faces.inference import CUDA, Runtime, available_providers, choose_runtime
 from broker.images.faces.models import BuiltModels, find_models
@@ -29,7 +29,7 @@ def measure_gpu(times: int) -> Outcome:
         print(NOT_MEASURED)
         return {}, []
     open_libvips()
-    small = preview(body, DecodeLimits())
+    small = preview(check_picture(body, DecodeLimits()))
     pixels = np.frombuffer(small.pixels, np.uint8).reshape(small.size.height, small.size.width, 3)
     on_cpu, on_gpu = load(cpu), load(gpu)
     cpu_per_s = 1 / seconds(lambda: on_cpu.find([pixels]), times)

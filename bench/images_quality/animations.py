@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageSequence
 
 from bench.report import Medians
+from broker.images.decoding import check_picture
 from broker.images.jobs import DecodeLimits
 from broker.images.options import parse_options
 from broker.images.rendering import render
@@ -48,7 +49,7 @@ def judge_animation(source: bytes, text: str) -> Medians:
     The likeness is the signal-to-noise ratio, dB, of the worst frame beside Pillow's own resizing of it; only
     for results that show the whole source.
     """
-    made = render(source, parse_options(text), (), _LIMITS).body
+    made = render(check_picture(source, _LIMITS), parse_options(text), ()).body
     before, after = list(frames_of(source)), list(frames_of(made))
     figures = {
         "frames_kept": float(len(before) == len(after)),

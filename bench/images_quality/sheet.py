@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from bench.images.photographs import from_array
 from bench.images_quality.crops import find_faces
+from broker.images.decoding import check_picture
 from broker.images.faces.net import FaceNet
 from broker.images.geometry import Face
 from broker.images.jobs import DecodeLimits
@@ -75,7 +76,7 @@ def draw_sheet(rows: list[Row], net: FaceNet, columns: int) -> Image.Image:
 
 def make(body: bytes, mode: str, faces: tuple[Face, ...]) -> Image.Image:
     """One result, as its readers see it."""
-    return Image.open(io.BytesIO(render(body, parse_options(mode), faces, _LIMITS).body))
+    return Image.open(io.BytesIO(render(check_picture(body, _LIMITS), parse_options(mode), faces).body))
 
 
 def _lines(row: Row, net: FaceNet, columns: int) -> list[list[tuple[str, Image.Image | None]]]:

@@ -1,5 +1,7 @@
 """Pictures made on the spot."""
 
+import math
+
 import pyvips
 from pyvips import GValue
 
@@ -28,3 +30,15 @@ def turned(image: pyvips.Image, orientation: int) -> bytes:
     copy = image.copy()
     copy.set_type(GValue.gint_type, "orientation", orientation)
     return bytes(copy.jpegsave_buffer(Q=95))
+
+
+def photograph(width: int, height: int) -> pyvips.Image:
+    """What changes over some pixels, as photographs do."""
+    noise = pyvips.Image.gaussnoise(width, height, sigma=780, mean=0, seed=3).gaussblur(6)
+    return (gradient(width, height) + noise).cast("uchar").copy(interpretation="srgb")
+
+
+def decibels(one: pyvips.Image, other: pyvips.Image) -> float:
+    """The peak ratio of signal to noise; infinite for equal pictures."""
+    error = ((one - other) ** 2).avg()
+    return 10 * math.log10(255**2 / error) if error else math.inf

@@ -22,7 +22,7 @@ from broker.images.purges import PurgeBook, source_of
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
 from broker.images.shares import NOBODY, Asker
 from broker.images.sources import SourceConfig, SourceHead, Sources
-from broker.images.workers import WorkerConfig, Workers
+from broker.images.workers import KeptPicture, WorkerConfig, Workers
 from broker.storage.image_purges import ALL, Purge
 
 DISK_BYTES = 64 << 20
@@ -42,15 +42,19 @@ class LateClock(SystemClock):
 
 
 class CountedWorkers(Workers):
-    """Workers that write down what they are given."""
+    """Workers that write down what they are given, and whether a process had the picture decoded."""
 
     def __init__(self, config: WorkerConfig) -> None:
         super().__init__(config)
         self.tasks: list[str] = []
+        self.had_kept: list[bool] = []
 
-    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[JobReply, bytes]:
+    async def run(
+        self, job: Job, data: bytes, asker: Asker = NOBODY, kept: KeptPicture | None = None
+    ) -> tuple[JobReply, bytes]:
         self.tasks.append(job.task)
-        return await super().run(job, data, asker)
+        self.had_kept.append(kept is not None and kept.worker is not None)
+        return await super().run(job, data, asker, kept)
 
 
 @dataclass

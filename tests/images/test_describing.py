@@ -12,6 +12,7 @@ import pytest
 import pyvips
 import thash
 
+from broker.images.decoding import check_picture
 from broker.images.describing import describe
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Face, Point
@@ -24,6 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationW
 
 PAGE = (Path(__file__).parents[2] / "docs" / "images.md").read_text()
 LIMITS = DecodeLimits()
+
+
+def told(data: bytes) -> Description:
+    return describe(check_picture(data, LIMITS))
 
 
 def png(image: pyvips.Image) -> bytes:
@@ -54,21 +59,21 @@ def channels(color: str | None) -> list[int]:
 
 def test_the_color_is_that_of_most_pixels() -> None:
     picture = flat(300, 100, 200, 30, 40).insert(flat(100, 100, 20, 40, 220), 200, 0)
-    assert channels(describe(png(picture), LIMITS).color) == pytest.approx([200, 30, 40], abs=4)
+    assert channels(told(png(picture)).color) == pytest.approx([200, 30, 40], abs=4)
 
 
 def test_transparent_pixels_have_no_color() -> None:
     clear = flat(200, 200, 0, 255, 0, 0)
     picture = clear.insert(flat(60, 60, 200, 30, 40, 255), 70, 70)
-    found = describe(png(picture), LIMITS)
+    found = told(png(picture))
     assert found.has_alpha
     assert channels(found.color) == pytest.approx([200, 30, 40], abs=4)
-    assert describe(png(clear), LIMITS).color is None
+    assert told(png(clear)).color is None
 
 
 @pytest.mark.parametrize("picture", [png(gradient(640, 360)), png(gradient(90, 240)), photograph()])
 def test_placeholders_look_like_the_picture(picture: bytes) -> None:
-    found, source = describe(picture, LIMITS), pyvips.Image.new_from_buffer(picture, "")
+    found, source = told(picture), pyvips.Image.new_from_buffer(picture, "")
     blurred = pyvips.Image.new_from_array(blurhash.decode(found.blurhash, 32, 32))
     # A BlurHash keeps the mean of light, a ThumbHash that of values.
     assert average(blurred, "scrgb") == pytest.approx(average(source, "scrgb"), abs=0.05)
@@ -80,7 +85,7 @@ def test_placeholders_look_like_the_picture(picture: bytes) -> None:
 def test_a_thumbhash_is_as_transparent_as_the_picture() -> None:
     clear = flat(200, 100, 0, 0, 0, 0)
     picture = clear.insert(flat(100, 100, 200, 30, 40, 255), 100, 0)
-    hashed = painted(describe(png(picture), LIMITS))
+    hashed = painted(told(png(picture)))
     left, right = (hashed.crop(at, 4, 4, hashed.height - 8) for at in (2, hashed.width - 6))
     assert left[3].avg() < 40
     assert right[3].avg() > 215
@@ -95,30 +100,30 @@ def painted(found: Description) -> pyvips.Image:
 
 
 def test_size_is_as_the_picture_is_seen() -> None:
-    found = describe(turned(gradient(160, 120), 6), LIMITS)
+    found = told(turned(gradient(160, 120), 6))
     assert (found.type, found.size.width, found.size.height) == ("image/jpeg", 120, 160)
 
 
 def test_an_animation_is_told_by_its_frames() -> None:
-    found = describe(bytes(animation(60, 40, 6).gifsave_buffer()), LIMITS)
+    found = told(bytes(animation(60, 40, 6).gifsave_buffer()))
     assert (found.type, found.size.width, found.size.height, found.frames) == ("image/gif", 60, 40, 6)
 
 
 @pytest.mark.parametrize("side", [(1, 1), (1, 5_000), (5_000, 1)])
 def test_odd_shapes_are_described(side: tuple[int, int]) -> None:
-    found = describe(png(flat(*side, 200, 30, 40)), LIMITS)
+    found = told(png(flat(*side, 200, 30, 40)))
     assert (found.size.width, found.size.height) == side
     assert channels(found.color) == pytest.approx([200, 30, 40], abs=4)
 
 
 def test_what_is_no_picture_is_not_described() -> None:
     with pytest.raises(UnprocessableImage):
-        describe(b"<svg/>", LIMITS)
+        told(b"<svg/>")
 
 
 def test_the_page_shows_what_is_answered() -> None:
     shown = json.loads(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0])
-    found = describe(photograph(), LIMITS)
+    found = told(photograph())
     (face,) = shown["faces"]
     landmarks = tuple(Point(x, y) for x, y in face["landmarks"])
     seen = Face(face["left"], face["top"], face["width"], face["height"], face["score"], landmarks)
@@ -126,6 +131,6 @@ def test_the_page_shows_what_is_answered() -> None:
 
 
 def test_no_detector_is_told_from_no_face() -> None:
-    found: Description = describe(photograph(), LIMITS)
+    found: Description = told(photograph())
     assert _body(found, None)["faces"] is None
     assert _body(found, ())["faces"] == []

@@ -1,18 +1,17 @@
 """What comes out of libvips: sizes, colours, frames, and what is refused."""
 
-import math
 from collections.abc import Callable
 
 import pytest
 import pyvips
 
-from broker.images.decoding import open_libvips, read_header, srgb_options
+from broker.images.decoding import check_picture, open_libvips, read_header, srgb_options
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Face, Size
 from broker.images.jobs import DecodeLimits
 from broker.images.options import Format, parse_options
-from broker.images.rendering import Rendered, preview, render
-from tests.images.pictures import animation, gradient, turned
+from broker.images.rendering import Preview, Rendered, preview, render
+from tests.images.pictures import animation, decibels, gradient, photograph, turned
 
 LIMITS = DecodeLimits()
 SAVERS = {"jpg": ".jpg[Q=95]", "png": ".png", "webp": ".webp[Q=95]", "gif": ".gif", "avif": ".avif"}
@@ -28,7 +27,11 @@ def save(image: pyvips.Image, kind: str) -> bytes:
 
 
 def ask(data: bytes, options: str, faces: tuple[Face, ...] = ()) -> Rendered:
-    return render(data, parse_options(options), faces, LIMITS)
+    return render(check_picture(data, LIMITS), parse_options(options), faces)
+
+
+def previewed(data: bytes) -> Preview:
+    return preview(check_picture(data, LIMITS))
 
 
 def opened(rendered: Rendered) -> pyvips.Image:
@@ -164,17 +167,6 @@ def test_what_is_srgb_already_is_not_converted() -> None:
     assert near(seen, 25, 25, (127, 127, 128), tolerance=3)
 
 
-def photograph(width: int, height: int) -> pyvips.Image:
-    """What changes over some pixels, as photographs do."""
-    noise = pyvips.Image.gaussnoise(width, height, sigma=780, mean=0, seed=3).gaussblur(6)
-    return (gradient(width, height) + noise).cast("uchar").copy(interpretation="srgb")
-
-
-def decibels(one: pyvips.Image, other: pyvips.Image) -> float:
-    """The peak ratio of signal to noise."""
-    return 10 * math.log10(255**2 / ((one - other) ** 2).avg())
-
-
 @pytest.mark.parametrize(("width", "height"), [(2_000, 1_500), (2_003, 1_501), (1_999, 1_507)])
 @pytest.mark.parametrize("side", [700, 400, 300, 100])
 def test_a_jpeg_that_its_decoder_shrinks_looks_as_if_the_filter_had(
@@ -210,6 +202,36 @@ def test_a_small_jpeg_has_huffman_tables_of_its_own() -> None:
     assert len(made) < 0.95 * len(again)
 
 
+def test_a_png_is_lossless() -> None:
+    for bands in (3, 4):
+        source = gradient(64, 48, bands)
+        image = opened(ask(save(source, "png"), "-"))
+        assert (image.bands, (image - source).abs().max()) == (bands, 0)
+
+
+@pytest.mark.parametrize(
+    ("f", "has_quality"), [("jpg", True), ("webp", True), ("png", False), ("gif", False)]
+)
+def test_quality_is_that_of_jpeg_and_webp(f: str, has_quality: bool) -> None:
+    source = save(photograph(300, 200), "png")
+    low, high = (len(ask(source, f"w=200,q={quality},f={f}").body) for quality in (10, 90))
+    assert (2 * low < high) == has_quality
+    assert has_quality or low == high
+
+
+@pytest.mark.parametrize("f", ["jpg", "png", "webp"])
+def test_metadata_is_dropped_and_a_colour_profile_is_not(f: str) -> None:
+    noted = gradient(64, 48).icc_transform("p3", input_profile="srgb").copy()
+    noted.set_type(pyvips.GValue.gstr_type, "exif-ifd0-Artist", "somebody (somebody, ASCII, 8 components)")
+    noted.set_type(pyvips.GValue.blob_type, "xmp-data", b"<x:xmpmeta xmlns:x='adobe:ns:meta/'/>")
+    data = bytes(noted.jpegsave_buffer(keep="all"))
+    stored = pyvips.Image.new_from_buffer(data, "")
+    fields = ("exif-data", "xmp-data", "iptc-data", "icc-profile-data")
+    assert [stored.get_typeof(field) > 0 for field in fields] == [True, True, False, True]
+    image = opened(ask(data, f"w=50,f={f}"))
+    assert [image.get_typeof(field) > 0 for field in fields] == [False, False, False, True]
+
+
 def test_gray_with_transparency_keeps_it() -> None:
     gray = (pyvips.Image.black(60, 60) + 77).cast("uchar").bandjoin(128).copy(interpretation="b-w")
     image = opened(ask(bytes(gray.pngsave_buffer()), "w=50,h=50,fit=fill,f=png"))
@@ -222,9 +244,9 @@ def test_a_preview_of_a_jpeg_is_that_of_its_pixels(width: int) -> None:
     """Its decoder does most of the shrinking; what detectors see must not move by that."""
     picture = gradient(width, width // 2)
     for orientation in (1, 6):
-        seen = preview(turned(picture, orientation), LIMITS)
+        seen = previewed(turned(picture, orientation))
         upright = picture if orientation == 1 else picture.rot90()
-        wanted = preview(save(upright, "png"), LIMITS)
+        wanted = previewed(save(upright, "png"))
         assert (seen.size, seen.scale) == (wanted.size, wanted.scale)
         assert max(abs(is_ - was) for is_, was in zip(seen.pixels, wanted.pixels, strict=True)) <= 8
 
@@ -233,7 +255,7 @@ def test_a_preview_of_a_jpeg_is_that_of_its_pixels(width: int) -> None:
 @pytest.mark.parametrize("side", [(1, 1), (1, 10_000), (10_000, 1), (10_000, 3), (5_000, 7)])
 def test_a_line_has_a_preview(side: tuple[int, int], kind: str) -> None:
     """A JPEG's decoder shrinks no side to nothing: it refuses."""
-    seen = preview(save(gradient(*side), kind), LIMITS)
+    seen = previewed(save(gradient(*side), kind))
     assert seen.size == Size(*(min(640, max(1, round(each * 640 / max(*side, 640)))) for each in side))
 
 
@@ -308,9 +330,25 @@ def test_limits_are_judged_by_the_header(limits: DecodeLimits) -> None:
         read_header(data, limits)
 
 
+def test_the_limits_are_those_of_the_interface() -> None:
+    limits = DecodeLimits()
+    assert (limits.frame_pixels, limits.total_pixels, limits.frames) == (50_000_000, 200_000_000, 500)
+    assert read_header(save(flashes(500), "gif"), limits).frames == 500
+    with pytest.raises(UnprocessableImage, match="500 frames"):
+        read_header(save(flashes(501), "gif"), limits)
+
+
+def flashes(frames: int) -> pyvips.Image:
+    """Black and white in turns, so that no encoder joins two frames."""
+    shades = [pyvips.Image.black(1, 1, bands=3) + 255 * (at % 2) for at in range(frames)]
+    joined = pyvips.Image.arrayjoin(shades, across=1).cast("uchar").copy(interpretation="srgb")
+    joined.set_type(pyvips.GValue.gint_type, "page-height", 1)
+    return joined
+
+
 def test_a_preview_is_small_rgb() -> None:
-    seen = preview(save(gradient(1600, 800, bands=4), "png"), LIMITS)
+    seen = previewed(save(gradient(1600, 800, bands=4), "png"))
     assert (seen.size, seen.scale, len(seen.pixels)) == (Size(640, 320), 2.5, 640 * 320 * 3)
     gray = (pyvips.Image.black(50, 40) + 77).cast("uchar").copy(interpretation="b-w")
-    seen = preview(bytes(gray.pngsave_buffer()), LIMITS)
+    seen = previewed(bytes(gray.pngsave_buffer()))
     assert (seen.size, seen.scale, set(seen.pixels)) == (Size(50, 40), 1.0, {77})

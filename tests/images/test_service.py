@@ -24,7 +24,7 @@ from broker.images.errors import (
     SourceTimeout,
     UnprocessableImage,
 )
-from broker.images.geometry import Face, Point
+from broker.images.geometry import Face, Point, Size
 from broker.images.host_rules import HostRules
 from broker.images.service import Picture, ServiceConfig
 from broker.images.shares import Asker
@@ -451,6 +451,70 @@ def test_a_crop_by_face_looks_once_for_the_faces_of_a_source(tmp_path: Path) -> 
         assert stage.service.counts.faces_missing == 0
 
     run(tmp_path, reply(body=SMALL), work, faces=KnownFaces((FACE,)))
+
+
+def test_a_crop_by_face_decodes_its_source_once(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        for padding in (2, 3):  # first with the search for faces, then without
+            await stage.service.get(Asker("demo"), f"w=50,h=50,fit=face,padding={padding}", upstream.url())
+        await stage.service.get(Asker("demo"), "w=50,h=50,fit=fill", upstream.url())
+        assert stage.workers.tasks == ["preview", "render", "render", "render"]
+        assert stage.workers.had_kept == [False, True, False, False]
+
+    run(tmp_path, reply(body=SMALL), work, faces=KnownFaces((FACE,)))
+
+
+def test_a_crop_by_attention_decodes_its_source_once(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
+        assert stage.workers.had_kept == [False, True]
+
+    run(tmp_path, reply(body=SMALL), work)
+
+
+class MetFaces(KnownFaces):
+    """Faces that are found once something else has happened."""
+
+    def __init__(self) -> None:
+        super().__init__((FACE,))
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def find(self, size: Size, pixels: bytes) -> tuple[Face, ...]:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return await super().find(size, pixels)
+
+
+def test_while_faces_are_looked_for_the_decoder_works_for_others(tmp_path: Path) -> None:
+    faces = MetFaces()
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        crop = asyncio.create_task(stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url()))
+        await faces.is_asked.wait()
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/other"))
+        assert not crop.done()
+        faces.may_answer.set()
+        await crop
+        assert stage.workers.tasks == ["preview", "render", "render"]
+        assert stage.workers.had_kept == [False, False, True]
+
+    run(tmp_path, reply(body=SMALL), work, faces=faces)
+
+
+def test_a_decoder_that_ends_while_faces_are_looked_for_is_no_fault_of_its_picture(tmp_path: Path) -> None:
+    faces = MetFaces()
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        crop = asyncio.create_task(stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url()))
+        await faces.is_asked.wait()
+        for process in decoders_of(os.getpid()):
+            process.kill()
+            process.wait(30)
+        faces.may_answer.set()
+        assert size_of(await crop) == (50, 50)
+        assert stage.service.counts.crashes == 0
+
+    run(tmp_path, reply(body=SMALL), work, faces=faces)
 
 
 def test_without_a_detector_a_crop_goes_by_attention_and_is_counted(tmp_path: Path) -> None:

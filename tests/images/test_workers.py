@@ -16,7 +16,7 @@ from broker.images.errors import DecoderEnded, UnprocessableImage
 from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
 from broker.images.shares import Asker
-from broker.images.workers import WorkerConfig, Workers
+from broker.images.workers import KeptPicture, WorkerConfig, Workers
 from tests.images.decoder_processes import decoders_of
 from tests.images.pictures import animation, gradient
 
@@ -157,6 +157,100 @@ def test_a_process_that_does_not_answer_blames_the_moment() -> None:
         with pytest.raises(Unavailable, match="too busy"):
             await workers.run(RENDER, SMALL)
         assert not children()
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+async def kept_by(workers: Workers, data: bytes) -> tuple[KeptPicture, Job]:
+    """A picture after its preview, and the job of its crop."""
+    kept, options = workers.keep_picture(), parse_options("w=50,h=50,fit=face,f=png")
+    reply, _ = await workers.run(Job("preview", DecodeLimits(), options, number=kept.number), data, kept=kept)
+    assert (reply.is_kept, kept.worker is None) == (True, False)
+    return kept, Job("render", DecodeLimits(), options, number=kept.number)
+
+
+HALF = SMALL[: len(SMALL) // 2]  # its header is whole, so only who has its pixels makes anything of it
+
+
+def test_a_crop_is_made_of_what_the_preview_decoded() -> None:
+    async def ask() -> None:
+        workers = open_workers(kept_idle_s=600)
+        (one, crop_one), (two, crop_two) = [await kept_by(workers, SMALL) for _ in range(2)]
+        await workers.run(RENDER, SMALL)  # another job in between
+        for kept, crop in ((two, crop_two), (one, crop_one)):
+            reply, _ = await workers.run(crop, HALF, kept=kept)
+            assert reply.size.width == 50
+        with pytest.raises(UnprocessableImage):
+            await workers.run(crop_one, HALF, kept=one)  # once only
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_process_that_ended_with_a_kept_picture_costs_nobody_a_request() -> None:
+    async def ask() -> None:
+        workers = open_workers(kept_idle_s=600)
+        kept, crop = await kept_by(workers, SMALL)
+        (process,) = children()
+        process.kill()
+        process.wait(30)
+        reply, _ = await workers.run(crop, SMALL, kept=kept)
+        assert reply.size.width == 50
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_process_that_keeps_a_picture_is_the_last_to_get_another_job() -> None:
+    async def ask() -> None:
+        workers = open_workers(processes=2, kept_idle_s=600)
+        await asyncio.gather(*(workers.run(RENDER, SMALL) for _ in range(2)))
+        assert len(children()) == 2
+        kept, crop = await kept_by(workers, SMALL)
+        busy = asyncio.create_task(workers.run(*slow_job()))
+        async with asyncio.timeout(60):
+            while not any(process.cpu_times().user > 1 for process in children()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        reply, _ = await workers.run(crop, HALF, kept=kept)
+        assert reply.size.width == 50
+        assert not busy.done()
+        await workers.close()
+        with pytest.raises(Unavailable):
+            await busy
+
+    asyncio.run(ask())
+
+
+def test_who_is_busy_with_another_job_is_not_waited_for() -> None:
+    async def ask() -> None:
+        workers = open_workers(processes=2)
+        kept, crop = await kept_by(workers, SMALL)
+        busy = asyncio.create_task(workers.run(*slow_job()))
+        async with asyncio.timeout(60):
+            while sum(process.cpu_times().user for process in children()) < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert len(children()) == 1
+        reply, _ = await workers.run(crop, SMALL, kept=kept)
+        assert reply.size.width == 50
+        assert not busy.done()
+        await workers.close()
+        with pytest.raises(Unavailable):
+            await busy
+
+    asyncio.run(ask())
+
+
+def test_an_idle_process_forgets_what_it_keeps() -> None:
+    async def ask() -> None:
+        workers = open_workers(kept_idle_s=0)
+        kept, crop = await kept_by(workers, SMALL)
+        (process,) = children()
+        async with asyncio.timeout(60):  # until it waits for a job
+            while process.status() != psutil.STATUS_SLEEPING:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        with pytest.raises(UnprocessableImage):
+            await workers.run(crop, HALF, kept=kept)
         await workers.close()
 
     asyncio.run(ask())

@@ -6,6 +6,9 @@ believes a decoder no more than a stranger.
 
 One job at a time: a `Job`, then how many bytes the source has, and these bytes as they are; it answers how
 many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.
+
+From a preview to the crop that follows it keeps the decoded picture (`decoded`), beside other jobs, in a part
+of its memory, and no longer than it has been idle for a while.
 """
 
 import ctypes
@@ -21,33 +24,39 @@ from pathlib import Path
 
 import msgspec
 
-from broker.images.decoding import open_libvips, read_header
+from broker.images.decoded import KeptFrames
+from broker.images.decoding import CheckedPicture, check_picture, open_libvips
 from broker.images.errors import UnprocessableImage
 from broker.images.jobs import Job, JobReply, Planned
 from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
+_KEPT_SHARE = 16  # of the memory, for pictures whose faces are looked for: 64 MiB of 1 GiB
 _OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(theirs: socket.socket, memory_bytes: int, job_s: float) -> None:
+def serve(theirs: socket.socket, memory_bytes: int, job_s: float, kept_idle_s: float) -> None:
     """Work off jobs until the parent closes its end.
 
     Args:
         job_s: processor time of a job, after which SIGPROF ends this process.
+        kept_idle_s: without a job, after which decoded pictures are forgotten.
     """
     connection = Connection(os.dup(theirs.fileno()))
     _enclose(memory_bytes)
     open_libvips()
     decoder = msgspec.msgpack.Decoder(Job)
+    kept = KeptFrames(memory_bytes // _KEPT_SHARE)
     try:
         while True:
+            if kept and not connection.poll(kept_idle_s):
+                kept.forget()
             job = decoder.decode(connection.recv_bytes())
             data = _receive(theirs, int.from_bytes(connection.recv_bytes(), "big"))
             # setitimer(2): time of all threads, in user and kernel mode. Nobody handles the signal.
             signal.setitimer(signal.ITIMER_PROF, job_s)
-            _work(connection, job, data)
+            _work(connection, job, data, kept)
             signal.setitimer(signal.ITIMER_PROF, 0)
     except (EOFError, OSError):
         return  # the parent is gone, or wants us no longer
@@ -79,13 +88,13 @@ def _enclose(memory_bytes: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
 
 
-def _work(connection: Connection, job: Job, data: bytes) -> None:
+def _work(connection: Connection, job: Job, data: bytes, kept: KeptFrames) -> None:
     encode = msgspec.msgpack.encode
     try:
-        header = read_header(data, job.limits)
-        connection.send_bytes(encode(Planned(header.pixels)))
+        picture = check_picture(data, job.limits)
+        connection.send_bytes(encode(Planned(picture.header.pixels)))
         connection.recv_bytes()
-        reply, body = _TASKS[job.task](job, data)
+        reply, body = _TASKS[job.task](job, picture, kept)
     except UnprocessableImage as error:
         reply, body = JobReply(error.message, error.log_text), b""
     except MemoryError:
@@ -105,26 +114,31 @@ def _peak_bytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
-def _render(job: Job, data: bytes) -> tuple[JobReply, bytes]:
-    made = render(data, job.options, job.faces, job.limits)
+def _render(job: Job, picture: CheckedPicture, kept: KeptFrames) -> tuple[JobReply, bytes]:
+    if job.number is not None:
+        picture = kept.take(job.number, picture)
+    made = render(picture, job.options, job.faces)
     return JobReply(format=made.format, size=made.size), made.body
 
 
-def _preview(job: Job, data: bytes) -> tuple[JobReply, bytes]:
-    if read_header(data, job.limits).frames > 1:
+def _preview(job: Job, picture: CheckedPicture, kept: KeptFrames) -> tuple[JobReply, bytes]:
+    if picture.header.frames > 1:
         return JobReply(), b""
-    seen = preview(data, job.limits)
-    return JobReply(size=seen.size, scale=seen.scale), seen.pixels
+    if job.number is not None:
+        picture = kept.decode(job.number, picture, job.options)
+    seen = preview(picture)
+    return JobReply(size=seen.size, scale=seen.scale, is_kept=picture.frame is not None), seen.pixels
 
 
-def _describe(job: Job, data: bytes) -> tuple[JobReply, bytes]:
+def _describe(job: Job, picture: CheckedPicture, kept: KeptFrames) -> tuple[JobReply, bytes]:
+    del job, kept
     # Not above: it loads numpy and Pillow, half of a decoder's start, and most describe nothing.
     from broker.images.describing import describe
 
-    return JobReply(description=describe(data, job.limits)), b""
+    return JobReply(description=describe(picture)), b""
 
 
-_TASKS: dict[str, Callable[[Job, bytes], tuple[JobReply, bytes]]] = {
+_TASKS: dict[str, Callable[[Job, CheckedPicture, KeptFrames], tuple[JobReply, bytes]]] = {
     "render": _render,
     "preview": _preview,
     "describe": _describe,
@@ -132,4 +146,4 @@ _TASKS: dict[str, Callable[[Job, bytes], tuple[JobReply, bytes]]] = {
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3]))
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))

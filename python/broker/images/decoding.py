@@ -54,6 +54,55 @@ class Header:
         return self.size.width * self.size.height * self.frames
 
 
+@dataclass(frozen=True, slots=True)
+class DecodedFrame:
+    """The pixels of a still picture.
+
+    Attributes:
+        image: libvips' image, as its loader gives it: with its orientation and its profile.
+        shrink: by how much its decoder has shrunk it.
+    """
+
+    image: Any
+    shrink: int
+
+    @property
+    def size_bytes(self) -> int:
+        """In memory."""
+        return int(self.image.width * self.image.height * self.image.bands)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPicture:
+    """A picture whose header has been judged.
+
+    Attributes:
+        data: its bytes.
+        frame: its pixels, where they have been decoded already.
+    """
+
+    data: bytes
+    header: Header
+    frame: DecodedFrame | None = None
+
+    def open_shrunk(self, shrink: int) -> Any:
+        """A still picture; of a JPEG as its decoder shrinks it. Nothing is decoded yet.
+
+        What is over at the right and at the bottom is left out.
+        """
+        options = load_options(1)
+        return open_picture(self.data, options if shrink == 1 else f"{options[:-1]},shrink={shrink}]")
+
+    def with_frame(self, frame: DecodedFrame) -> "CheckedPicture":
+        """The same with its pixels."""
+        return CheckedPicture(self.data, self.header, frame)
+
+
+def check_picture(data: bytes, limits: DecodeLimits) -> CheckedPicture:
+    """The picture, once its header is found to be allowed. Raises UnprocessableImage."""
+    return CheckedPicture(data, read_header(data, limits))
+
+
 def open_libvips() -> None:
     """Prepare libvips for this process: one thread a picture, no cache, and no loader but ours."""
     pyvips.cache_set_max(0)

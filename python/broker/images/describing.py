@@ -11,24 +11,28 @@ import pyvips
 import thash
 from PIL import Image
 
-from broker.images.decoding import as_source, broken, load_options, read_header, srgb_options
-from broker.images.jobs import DecodeLimits, Description
+from broker.images.decoding import CheckedPicture, as_source, broken, load_options, srgb_options
+from broker.images.jobs import Description
 
 _COPY_SIDE_PX = 32
 _COMPONENTS = 4  # of a BlurHash along the longer side; 3 along the other, as its authors advise
 _SHADES = 8  # a channel, of the histogram of colours
 
 
-def describe(data: bytes, limits: DecodeLimits) -> Description:
+def describe(picture: CheckedPicture) -> Description:
     """What the picture is; animations by their first frame.
 
     Raises:
-        UnprocessableImage: no picture that may be decoded.
+        UnprocessableImage: it is damaged.
     """
-    header = read_header(data, limits)
+    header = picture.header
     try:
         small = pyvips.Image.thumbnail_source(
-            as_source(data), _COPY_SIDE_PX, size="down", option_string=load_options(1), **srgb_options(header)
+            as_source(picture.data),
+            _COPY_SIDE_PX,
+            size="down",
+            option_string=load_options(1),
+            **srgb_options(header),
         ).colourspace("srgb")
         rgba = (small if small.hasalpha() else small.addalpha()).copy_memory()
         pixels = bytes(rgba.write_to_memory())

@@ -107,6 +107,7 @@ class Layout:
 
 
 _NOSE_TIP = 30
+_PORTRAIT_FACE = 0.2  # height of a face that fills a portrait at least so far, of the shorter side
 _ACROSS = {
     Position.TOP_LEFT: 0.0,
     Position.LEFT: 0.0,
@@ -194,6 +195,14 @@ def crop_around(face: Face, source: Size, options: Options) -> Box:
         shrink = min(1.0, source.width / width, source.height / height)
         width, height = width * shrink, height * shrink
     return _inside(face.nose, width, height, source)
+
+
+def least_face_shrink(source: Size, options: Options) -> float:
+    """By how much a crop around a face is shrunk, if the face is no smaller than faces in portraits are."""
+    target = target_size(options)
+    face_height = min(source.width, source.height) * _PORTRAIT_FACE
+    side = face_height * (options.padding or DEFAULT_PADDING[options.fit])
+    return side / min(target.width, target.height)
 
 
 def _around_square(side: float, target: Size) -> tuple[float, float]:

@@ -48,12 +48,18 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What to do with the bytes that follow."""
+    """What to do with the bytes that follow.
+
+    Attributes:
+        options: of a preview those of the crop that comes next, for which the process may keep the picture.
+        number: under which a preview's picture is kept, and a crop finds it; None to keep none.
+    """
 
     task: Literal["render", "preview", "describe"]  # of an animation there is no preview
     limits: DecodeLimits
     options: Options = msgspec.field(default_factory=Options)
     faces: tuple[Face, ...] = ()
+    number: int | None = None
 
 
 class Planned(msgspec.Struct, frozen=True, tag=True):
@@ -68,6 +74,7 @@ class JobReply(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         error: for whoever asked, and `log_text` for operators; None if all went well.
         size: of the result in pixels, and `scale` of a preview.
+        is_kept: whether the process keeps the decoded picture under the job's number.
         memory_bytes: the most that this process has held so far.
     """
 
@@ -76,5 +83,6 @@ class JobReply(msgspec.Struct, frozen=True, tag=True):
     format: Format = Format.JSON
     size: Size = Size(0, 0)
     scale: float = 1.0
+    is_kept: bool = False
     description: Description | None = None
     memory_bytes: int = 0

@@ -11,12 +11,13 @@ from typing import Any
 import pyvips
 
 from broker.images.decoding import (
+    CheckedPicture,
+    DecodedFrame,
     Header,
     as_source,
     broken,
     load_options,
     open_picture,
-    read_header,
     srgb_options,
 )
 from broker.images.errors import UnprocessableImage
@@ -31,7 +32,6 @@ from broker.images.geometry import (
     lay_out,
     target_size,
 )
-from broker.images.jobs import DecodeLimits
 from broker.images.options import Format, Options
 
 PREVIEW_SIDE_PX = 640  # detectors see no more
@@ -72,59 +72,76 @@ class Rendered:
     size: Size
 
 
-def preview(data: bytes, limits: DecodeLimits, side_px: int = PREVIEW_SIDE_PX) -> Preview:
+def preview(picture: CheckedPicture, side_px: int = PREVIEW_SIDE_PX) -> Preview:
     """The first frame, fitted into a square of `side_px`, never enlarged.
 
     Raises:
-        UnprocessableImage: no picture that may be decoded.
+        UnprocessableImage: it is damaged.
     """
-    header = read_header(data, limits)
     try:
-        return _preview(data, header, side_px)
+        return _preview(picture, side_px)
     except pyvips.Error as error:
         raise broken(error) from None
 
 
-def render(data: bytes, options: Options, faces: tuple[Face, ...], limits: DecodeLimits) -> Rendered:
+def render(picture: CheckedPicture, options: Options, faces: tuple[Face, ...]) -> Rendered:
     """The picture that the options ask for.
 
     Args:
         faces: in pixels of the source; only for face modes, where none means an attention crop.
 
     Raises:
-        UnprocessableImage: no picture that may be decoded, or one that the output format cannot hold.
+        UnprocessableImage: it is damaged, or the output format cannot hold it.
     """
-    header = read_header(data, limits)
+    header = picture.header
     format_ = options.format or header.format
     try:
-        layout = _layout(data, header, options, faces)
+        layout = _layout(picture, options, faces)
         _check_output(format_, layout.result)
         frames = header.frames if format_ in _ANIMATED else 1
-        image = _colored(_cut_and_scale(data, header, layout, frames))
+        image = _colored(_cut_and_scale(picture, layout, frames))
         image = _place(image, layout, frames)
         return Rendered(_encode(image, format_, options.quality), format_, layout.result)
     except pyvips.Error as error:
         raise broken(error) from None
 
 
-def _layout(data: bytes, header: Header, options: Options, faces: tuple[Face, ...]) -> Layout:
+def jpeg_shrink(factor: float) -> int:
+    """How much of the shrinking by `factor` a JPEG's decoder may do."""
+    return next((step for at_least, step in _JPEG_SHRINKS_FROM if at_least <= factor), 1)
+
+
+def preview_shrink(header: Header, side_px: int = PREVIEW_SIDE_PX) -> int:
+    """The same for the preview of a JPEG, which needs no finest detail."""
+    sides = header.size.width, header.size.height
+    least = min(max(sides) / side_px, *sides)  # of a line of pixels the decoder leaves nothing
+    return next((step for step in _JPEG_SHRINKS if step <= least), 1)
+
+
+def _layout(picture: CheckedPicture, options: Options, faces: tuple[Face, ...]) -> Layout:
+    header = picture.header
     if not options.fit.is_face:
         return lay_out(header.size, options)
     face = choose_face(faces, header.size) if header.frames == 1 else None
     if face is not None:
         return Layout(crop_around(face, header.size, options), target_size(options))
-    return Layout(_attention(data, header, target_size(options)), target_size(options))
+    return Layout(_attention(picture, target_size(options)), target_size(options))
 
 
-def _attention(data: bytes, header: Header, target: Size) -> Box:
+def _attention(picture: CheckedPicture, target: Size) -> Box:
     """The largest part of the target's aspect that holds what draws the eye, by libvips' saliency."""
-    small = pyvips.Image.thumbnail_source(
-        as_source(data),
-        _ATTENTION_SIDE_PX,
-        size="down",
-        option_string=load_options(1),
-        no_rotate=header.orientation == 1,
-    )
+    header = picture.header
+    is_upright = header.orientation == 1
+    if picture.frame is not None:
+        small = picture.frame.image.thumbnail_image(_ATTENTION_SIDE_PX, size="down", no_rotate=is_upright)
+    else:
+        small = pyvips.Image.thumbnail_source(
+            as_source(picture.data),
+            _ATTENTION_SIDE_PX,
+            size="down",
+            option_string=load_options(1),
+            no_rotate=is_upright,
+        )
     kept = largest_of_aspect(Size(small.width, small.height), target)
     found = small.copy_memory().smartcrop(kept.width, kept.height, interesting="attention")
     scale = header.size.width / small.width
@@ -134,39 +151,46 @@ def _attention(data: bytes, header: Header, target: Size) -> Box:
     return Box(left, top, cut.width, cut.height)
 
 
-def _preview(data: bytes, header: Header, side_px: int) -> Preview:
-    image = _without_alpha(_colored(_fitted_small(data, header, side_px)))
+def _preview(picture: CheckedPicture, side_px: int) -> Preview:
+    image = _without_alpha(_colored(_fitted_small(picture, side_px)))
     return Preview(
-        Size(image.width, image.height), bytes(image.write_to_memory()), header.size.width / image.width
+        Size(image.width, image.height),
+        bytes(image.write_to_memory()),
+        picture.header.size.width / image.width,
     )
 
 
-def _fitted_small(data: bytes, header: Header, side_px: int) -> Any:
+def _fitted_small(picture: CheckedPicture, side_px: int) -> Any:
     """A small copy for eyes that need no finest detail: of a JPEG its decoder makes most of the way."""
-    if header.type != "image/jpeg" or header.orientation != 1:
+    header = picture.header
+    is_upright = header.orientation == 1
+    if picture.frame is not None:
+        image = picture.frame.image
+    elif header.type == "image/jpeg":
+        image = picture.open_shrunk(preview_shrink(header, side_px))
+    else:
         return pyvips.Image.thumbnail_source(
-            as_source(data), side_px, size="down", option_string=load_options(1), **srgb_options(header)
+            as_source(picture.data),
+            side_px,
+            size="down",
+            option_string=load_options(1),
+            **srgb_options(header),
         )
-    sides = header.size.width, header.size.height
-    least = min(max(sides) / side_px, *sides)  # of a line of pixels the decoder leaves nothing
-    shrink = next((step for step in _JPEG_SHRINKS if step <= least), 1)
-    image = _decode_shrunk(data, shrink)
-    return image.thumbnail_image(side_px, size="down", no_rotate=True, **srgb_options(header))
+    return image.thumbnail_image(side_px, size="down", no_rotate=is_upright, **srgb_options(header))
 
 
-def _decode_shrunk(data: bytes, shrink: int) -> Any:
-    """A JPEG as its decoder shrinks it; what is over at the right and at the bottom is left out."""
-    options = f"{load_options(1)[:-1]},shrink={shrink}]"
-    return open_picture(data, options)
-
-
-def _shrink_jpeg(data: bytes, header: Header, target: Size, shrink: int) -> Any:
+def _shrink_jpeg(picture: CheckedPicture, target: Size, shrink: int) -> Any:
     """A smaller JPEG of RGB or grey, most of the way by its decoder, the rest by libvips' filter."""
+    header = picture.header
     size = header.size
     if header.orientation >= 5:  # the first row is a side
         size, target = Size(size.height, size.width), Size(target.height, target.width)
-    image = _decode_shrunk(data, shrink)
-    across, down = size.width / shrink / target.width, size.height / shrink / target.height
+    frame = picture.frame
+    if frame is None or frame.shrink > shrink:
+        frame = DecodedFrame(picture.open_shrunk(shrink), shrink)
+    image = frame.image
+    across = size.width / frame.shrink / target.width
+    down = size.height / frame.shrink / target.height
     right = _padding(image.width, across, target.width)
     bottom = _padding(image.height, down, target.height)
     if right or bottom:
@@ -190,30 +214,35 @@ def _padding(side_px: int, factor: float, wanted_px: int) -> int:
     return min(range(_MOST_PADDING_PX), key=miss)
 
 
-def _cut_and_scale(data: bytes, header: Header, layout: Layout, frames: int) -> Any:
+def _cut_and_scale(picture: CheckedPicture, layout: Layout, frames: int) -> Any:
     """The part that is kept, in its size; of animations all frames below each other."""
-    cut, scaled = layout.cut, layout.scaled
+    header, cut, scaled = picture.header, layout.cut, layout.scaled
     if scaled.width > cut.width or scaled.height > cut.height:
-        return _enlarge(data, header, layout, frames)
+        return _enlarge(picture, layout, frames)
     # The whole picture, as large as it is when the part has its size; decoders shrink on the way.
     whole = Size(
         max(scaled.width, round(header.size.width * scaled.width / cut.width)),
         max(scaled.height, round(header.size.height * scaled.height / cut.height)),
     )
-    image = _shrink(data, header, whole, frames)
+    image = _shrink(picture, whole, frames)
     left = min(round(cut.left * scaled.width / cut.width), whole.width - scaled.width)
     top = min(round(cut.top * scaled.height / cut.height), whole.height - scaled.height)
     return _crop_frames(image, Box(left, top, scaled.width, scaled.height), frames)
 
 
-def _shrink(data: bytes, header: Header, whole: Size, frames: int) -> Any:
+def _shrink(picture: CheckedPicture, whole: Size, frames: int) -> Any:
     """The whole picture in another size, none of whose sides is longer."""
+    header = picture.header
     least = min(header.size.width / whole.width, header.size.height / whole.height)
-    shrink = next((step for at_least, step in _JPEG_SHRINKS_FROM if at_least <= least), 1)
+    shrink = jpeg_shrink(least)
     if header.type == "image/jpeg" and (header.is_srgb or header.is_rgb) and shrink > 1:
-        return _shrink_jpeg(data, header, whole, shrink)
+        return _shrink_jpeg(picture, whole, shrink)
+    if picture.frame is not None and picture.frame.shrink == 1:
+        return picture.frame.image.thumbnail_image(
+            whole.width, height=whole.height, size="force", **srgb_options(header)
+        )
     return pyvips.Image.thumbnail_source(
-        as_source(data),
+        as_source(picture.data),
         whole.width,
         height=whole.height,
         size="force",
@@ -222,9 +251,13 @@ def _shrink(data: bytes, header: Header, whole: Size, frames: int) -> Any:
     )
 
 
-def _enlarge(data: bytes, header: Header, layout: Layout, frames: int) -> Any:
-    access = "sequential" if header.orientation == 1 and frames == 1 else "random"
-    image = open_picture(data, load_options(frames), access)
+def _enlarge(picture: CheckedPicture, layout: Layout, frames: int) -> Any:
+    header = picture.header
+    if picture.frame is not None and picture.frame.shrink == 1:
+        image = picture.frame.image
+    else:
+        access = "sequential" if header.orientation == 1 and frames == 1 else "random"
+        image = open_picture(picture.data, load_options(frames), access)
     if header.orientation != 1:
         image = image.autorot()
     image = _crop_frames(image, layout.cut, frames)

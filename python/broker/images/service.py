@@ -45,7 +45,7 @@ from broker.images.shares import Asker
 from broker.images.signatures import Signature, check_signature
 from broker.images.sources import FoundSource, Source, Sources
 from broker.images.usage import UsageCounter
-from broker.images.workers import Workers
+from broker.images.workers import KeptPicture, Workers
 from broker.metrics.counts import IMAGE_SECONDS
 
 _log = logging.getLogger(__name__)
@@ -344,26 +344,34 @@ class ImageService:
             reply, _ = await self._work(origin, asker, Job("describe", self._limits), source)
             assert reply.description is not None, "a description is what the task gives"
             if reply.description.frames == 1:
-                faces = await self._faces_or_none(origin, asker, source)
+                faces = await self._faces_or_none(origin, asker, source, Job("preview", self._limits), None)
             body = msgspec.json.encode(_body(reply.description, faces))
             return _head(Format.JSON, body, source, faces), body
+        kept = None
         if options.fit.is_face:
-            faces = await self._faces_or_none(origin, asker, source)
-        job = Job("render", self._limits, options, faces or ())
-        reply, body = await self._work(origin, asker, job, source)
+            kept = self._workers.keep_picture()
+            look = Job("preview", self._limits, options, number=kept.number)
+            faces = await self._faces_or_none(origin, asker, source, look, kept)
+        number = None if kept is None else kept.number
+        job = Job("render", self._limits, options, faces or (), number)
+        reply, body = await self._work(origin, asker, job, source, kept)
         return _head(reply.format, body, source, faces), body
 
-    async def _faces_or_none(self, origin: Origin, asker: Asker, source: Source) -> tuple[Face, ...] | None:
-        """The faces of a source; None where nobody can say."""
+    async def _faces_or_none(
+        self, origin: Origin, asker: Asker, source: Source, look: Job, kept: KeptPicture | None
+    ) -> tuple[Face, ...] | None:
+        """The faces of a source; None where nobody can say. The picture is kept for whoever asks first."""
         return await self._detections.run(
-            source.digest, lambda: self._detect(origin, asker, source), _PERSONAL
+            source.digest, lambda: self._detect(origin, asker, source, look, kept), _PERSONAL
         )
 
-    async def _detect(self, origin: Origin, asker: Asker, source: Source) -> tuple[Face, ...] | None:
+    async def _detect(
+        self, origin: Origin, asker: Asker, source: Source, look: Job, kept: KeptPicture | None
+    ) -> tuple[Face, ...] | None:
         known = await asyncio.to_thread(self._known_faces.read, source.digest)
         if known is not None:
             return known[0].faces
-        reply, pixels = await self._work(origin, asker, Job("preview", self._limits), source)
+        reply, pixels = await self._work(origin, asker, look, source, kept)
         if not pixels:  # an animation, whose faces are not looked for
             return ()
         self.counts.detections += 1
@@ -378,13 +386,15 @@ class ImageService:
         await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces), b"")
         return faces
 
-    async def _work(self, origin: Origin, asker: Asker, job: Job, source: Source) -> tuple[JobReply, bytes]:
+    async def _work(
+        self, origin: Origin, asker: Asker, job: Job, source: Source, kept: KeptPicture | None = None
+    ) -> tuple[JobReply, bytes]:
         """Give a job to the processes; a source that ended one is not given to another for a while."""
         ended = self._ended.get(source.digest)
         if ended is not None and not self._purges.is_gone(ended.origin):
             raise copy(ended.error)
         try:
-            return await self._workers.run(job, source.body, asker)
+            return await self._workers.run(job, source.body, asker, kept)
         except DecoderEnded as error:
             self._ended.put(source.digest, _KnownError(copy(error), origin))
             self.counts.crashes += 1

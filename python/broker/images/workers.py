@@ -6,6 +6,9 @@ One that takes too long by the clock, or whose job is cancelled, is ended too, w
 but a machine that has no time for it says nothing of the picture. Each is exchanged after so many jobs or so
 much memory, since decoders leak and heaps fragment.
 
+From a preview to the crop that follows, its process keeps the decoded picture, and meanwhile takes other jobs
+if no other process is free. If it is busy when the crop comes, or has ended, another one decodes the source.
+
 Jobs of accounts and addresses take turns (`turns`), and beyond their share of those that may wait callers
 are refused at once. Admission goes by pixels: a process says how many it is going to decode, and waits until
 the running jobs leave room for them.
@@ -23,6 +26,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -39,6 +43,19 @@ _BUSY_S = 10  # until a machine that gives decoders no time is asked again
 _EXIT_S = 1.0  # from the end of a connection to that of its process
 
 
+@dataclass(slots=True)
+class KeptPicture:
+    """Where a decoded picture is between two jobs of a request, if it is anywhere.
+
+    Attributes:
+        number: that its jobs bear.
+        worker: whose process keeps it; only that one can use it, and only if it is free then.
+    """
+
+    number: int
+    worker: "_Worker | None" = None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
     """How many processes, and what each may take.
@@ -51,6 +68,7 @@ class WorkerConfig:
         wall_s: time of a job by the clock, with its waiting for room; a request's, since nobody waits longer.
         pixels: that may be decoded at the same time; a larger picture is decoded alone.
         jobs: after which a process is exchanged, or when it has held over `recycle_bytes`.
+        kept_idle_s: for which an idle process keeps decoded pictures; a detector is waited for half as long.
     """
 
     processes: int = 2
@@ -61,6 +79,7 @@ class WorkerConfig:
     pixels: int = 100_000_000
     jobs: int = 1_000
     recycle_bytes: int = 512 << 20
+    kept_idle_s: float = 10.0
 
 
 class Workers:
@@ -76,11 +95,21 @@ class Workers:
         self._is_closed = False
         waiting = Shares(config.waiting, "too many pictures wait to be processed")
         self._turns = Turns(config.processes, waiting)
+        self._numbers = count(1)
 
-    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[JobReply, bytes]:
+    def keep_picture(self) -> KeptPicture:
+        """For the jobs of one request, which come one after the other."""
+        return KeptPicture(next(self._numbers))
+
+    async def run(
+        self, job: Job, data: bytes, asker: Asker = NOBODY, kept: KeptPicture | None = None
+    ) -> tuple[JobReply, bytes]:
         """The reply to a job and the bytes of its result.
 
         Safe to cancel: a job that has not begun never does, and one that runs ends with its process.
+
+        Args:
+            kept: whose number the job bears. The process that has the picture gets the job if it is free.
 
         Raises:
             DecoderEnded: the picture crashed its process or takes too much processor time.
@@ -90,7 +119,7 @@ class Workers:
         async with self._turns.held(asker):
             if self._is_closed:
                 raise _stopping()
-            return await self._run_in_time(job, data)
+            return await self._run_in_time(job, data, kept)
 
     async def warm(self) -> None:
         """Start a process, unless one waits, so that the next job need not wait for it."""
@@ -108,11 +137,11 @@ class Workers:
         for worker in self._idle:
             worker.end()
 
-    async def _run_in_time(self, job: Job, data: bytes) -> tuple[JobReply, bytes]:
+    async def _run_in_time(self, job: Job, data: bytes, kept: KeptPicture | None) -> tuple[JobReply, bytes]:
         """Run a job in a thread. It has ended, and with it its place is free, when this returns."""
         loop = asyncio.get_running_loop()
         leash = _Leash(self._room)
-        done = loop.run_in_executor(self._threads, self._run, job, data, leash)
+        done = loop.run_in_executor(self._threads, self._run, job, data, leash, kept)
         timer = loop.call_later(self._config.wall_s, leash.end)
         try:
             return await asyncio.shield(done)
@@ -124,13 +153,17 @@ class Workers:
             timer.cancel()
             del done  # else an error, whose traceback has this frame, would hold itself and the picture
 
-    def _run(self, job: Job, data: bytes, leash: "_Leash") -> tuple[JobReply, bytes]:
-        worker = self._take()
+    def _run(
+        self, job: Job, data: bytes, leash: "_Leash", kept: KeptPicture | None
+    ) -> tuple[JobReply, bytes]:
+        worker = self._take(None if kept is None else kept.worker)
         is_usable = False
         try:
             with leash.holding(worker):
                 reply, body = worker.run(job, data, self._room, leash)
             is_usable = not leash.is_ended and not worker.is_spent(reply)
+            if kept is not None:
+                kept.worker = worker if reply.is_kept else None
         except (EOFError, OSError, msgspec.DecodeError) as error:
             if self._is_closed:
                 raise _stopping() from None
@@ -150,10 +183,14 @@ class Workers:
     def _warm(self) -> None:
         self._give_back(self._take(), is_usable=True)
 
-    def _take(self) -> "_Worker":
+    def _take(self, wanted: "_Worker | None" = None) -> "_Worker":
+        """A process that is free, the one that is wanted if it is; a new one if none is."""
         with self._lock:
             if self._is_closed:
                 raise _stopping()
+            if wanted in self._idle:  # comes next
+                self._idle.remove(wanted)
+                self._idle.append(wanted)
             while self._idle:
                 worker = self._idle.pop()
                 if worker.is_alive():
@@ -174,7 +211,8 @@ class Workers:
     def _give_back(self, worker: "_Worker", *, is_usable: bool) -> None:
         with self._lock:
             if is_usable and not self._is_closed:
-                self._idle.append(worker)
+                # The last one is taken first; who keeps a picture had better be free when its crop comes.
+                self._idle.insert(0 if worker.is_keeping else len(self._idle), worker)
                 return
             self._started.discard(worker)
         worker.end()
@@ -186,8 +224,9 @@ class _Worker:
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._jobs = 0
+        self.is_keeping = False  # the picture of its last job
         ours, theirs = socket.socketpair()
-        limits = str(config.memory_bytes), str(config.job_s)
+        limits = str(config.memory_bytes), str(config.job_s), str(config.kept_idle_s)
         with theirs:
             # The environment has secrets; a decoder needs none of it.
             self._process = subprocess.Popen(
@@ -219,6 +258,7 @@ class _Worker:
         with room.taken(said.pixels, leash):
             self._connection.send_bytes(b"")
             reply = msgspec.msgpack.decode(self._receive(), type=JobReply)
+            self.is_keeping = reply.is_kept
             return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
 
     def is_alive(self) -> bool:

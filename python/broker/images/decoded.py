@@ -1,0 +1,74 @@
+"""Decoded pictures that a decoder process keeps from the search for faces until the crop.
+
+Both need the same photograph, at different sizes. Decoding it takes longest, so the preview's decoding is one
+that the crop can probably use, too. Nothing is lost if it cannot: the crop then decodes the source itself.
+"""
+
+import pyvips
+
+from broker.concurrency.caches import LruCache
+from broker.images.decoding import CheckedPicture, DecodedFrame, broken
+from broker.images.geometry import least_face_shrink
+from broker.images.options import Options
+from broker.images.rendering import jpeg_shrink, preview_shrink
+
+_WHOLE_PIXELS = 4_000_000
+"""Of a JPEG that is decoded whole if need be. Of 12 megapixels that would take 104 ms, and their preview 22;
+a preview by itself takes 59."""
+
+
+class KeptFrames:
+    """The frames that one process keeps, by the number of their request; the oldest goes first."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """None is kept.
+
+        Args:
+            most_bytes: of all together.
+        """
+        self._most_bytes = most_bytes
+        self._frames: LruCache[int, DecodedFrame] = LruCache(most_bytes, lambda frame: frame.size_bytes)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def decode(self, number: int, picture: CheckedPicture, options: Options) -> CheckedPicture:
+        """The picture, decoded and kept if a crop with these options can probably use that.
+
+        Raises:
+            UnprocessableImage: it is damaged.
+        """
+        shrink = _choose_shrink(picture, options)
+        if shrink is None:
+            return picture
+        try:
+            image = picture.open_shrunk(shrink)
+            frame = DecodedFrame(image, shrink)
+            if frame.size_bytes > self._most_bytes:
+                return picture
+            frame = DecodedFrame(image.copy_memory(), shrink)
+        except pyvips.Error as error:
+            raise broken(error) from None
+        self._frames.put(number, frame)
+        return picture.with_frame(frame)
+
+    def take(self, number: int, picture: CheckedPicture) -> CheckedPicture:
+        """The picture, with its frame if that is still here, which it is no longer then."""
+        frame = self._frames.pop(number)
+        return picture if frame is None else picture.with_frame(frame)
+
+    def forget(self) -> None:
+        """Keep none."""
+        for number in list(self._frames):
+            self._frames.pop(number)
+
+
+def _choose_shrink(picture: CheckedPicture, options: Options) -> int | None:
+    """By how much a decoder may shrink the picture for preview and crop; None to decode it for each."""
+    header = picture.header
+    if not options.fit.is_face or header.frames > 1 or not (header.is_srgb or header.is_rgb):
+        return None
+    if header.type != "image/jpeg":
+        return 1
+    shrink = min(jpeg_shrink(least_face_shrink(header.size, options)), preview_shrink(header))
+    return shrink if shrink > 1 or header.pixels <= _WHOLE_PIXELS else None
