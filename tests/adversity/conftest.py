@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.adversity.votes import UNLIMITED
 from tests.deployments.instance import Instance
 
 _PACKAGE = Path(__file__).parents[2] / "python" / "broker"
@@ -21,7 +22,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def instance(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[Instance]:
-    environment = {"PYTHONPATH": str(package.parent), "BROKER_RESPONSES_RATE_PER_ADDRESS": "0"}
+    environment = {"PYTHONPATH": str(package.parent)} | UNLIMITED
     instance = Instance(tmp_path_factory.mktemp("adversity") / "data", environment=environment)
     instance.start()
     yield instance

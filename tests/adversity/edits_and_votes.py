@@ -1,4 +1,7 @@
-"""Editors and voters beside a show, so that a soak judges imports, deletions, answers and impressions too."""
+"""Editors and voters beside a show, so that a soak judges imports, deletions, answers and impressions too.
+
+Voters are of every kind that a poll can require, over HTTP and WebSocket.
+"""
 
 import asyncio
 import secrets
@@ -6,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.adversity.edits import EditedProgram
-from tests.adversity.votes import VotingShow
+from tests.adversity.votes import open_shows
 from tests.deployments.instance import PASSWORD, Instance
 
 _EDITORS = 2
@@ -25,17 +28,17 @@ async def edits_and_votes(instance: Instance) -> AsyncIterator[list[str]]:
         EditedProgram(instance.url, f"edit-{name}-{seed}", "admin", PASSWORD, seed)
         for seed in range(_EDITORS)
     ]
-    socket_url = f"ws://localhost:{instance.ws_port}/api/v1/ws"
     token = await asyncio.to_thread(instance.token)
-    votes = VotingShow(instance.url, f"vote-{name}", token, ws_url=socket_url)
+    shows = await asyncio.to_thread(open_shows, instance, token)
     findings: list[str] = []
     disturb = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for editor in editors:
             group.create_task(editor.run(disturb, after=_AFTER))
-        group.create_task(votes.run(disturb, doors=2, after=_AFTER, sockets=2))
+        for show in shows:
+            group.create_task(show.run(disturb, doors=1, after=_AFTER, sockets=1))
         yield findings
         disturb.set()
     for editor in editors:
         findings += [f"{editor.program_id}: {finding}" for finding in editor.judge()]
-    findings += [f"{votes.program_id}: {finding}" for finding in votes.judge()]
+    findings += [f"{show.program_id}: {finding}" for show in shows for finding in show.judge()]

@@ -3,6 +3,9 @@
 Twice: while owners live on, which see that the database is behind them, and while they die with the old
 server, so that their successors know no more than the database and hear from the gateways what was told.
 `tests/gateway/test_failover.py` has the same, and more, in one process.
+
+Then over a synchronous standby, which lacks nothing: while people edit and vote in every way there is, it is
+promoted, and what was acknowledged is there once.
 """
 
 import asyncio
@@ -13,13 +16,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from broker.client import AsyncClient, Change, ClientError, Event, HistoryReplaced, NewEvent
+from tests.adversity.edits_and_votes import edits_and_votes
 from tests.adversity.faults import TITLES, kill
+from tests.adversity.votes import UNLIMITED
 from tests.deployments.instance import PASSWORD, Instance
 from tests.servers import Servers, make_template
 
 _VIEWERS = 5
 _KEPT, _LOST, _AFTER = 20, 10, 20
 _WHOLE_S = 120.0
+_BEFORE_S = 3.0  # of votes before the old server dies
+_SYNCHRONOUS = ("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
 _EVENT = NewEvent("Score#update")
 
 
@@ -78,6 +85,18 @@ async def play(client: AsyncClient, instance: Instance, servers: Servers, *, kil
     return [*judge(kept, lost, stored), *(fault for each in told for fault in judge_viewer(each, stored))]
 
 
+async def vote(instance: Instance, servers: Servers) -> list[str]:
+    """Promote a standby that lacks nothing while people vote; what is wrong then."""
+    for statement in _SYNCHRONOUS:
+        await servers.fetch("first", statement)
+    async with edits_and_votes(instance) as findings:
+        await asyncio.sleep(_BEFORE_S)
+        await servers.kill("first")
+        await servers.promote("second")
+        await asyncio.sleep(_BEFORE_S)
+    return findings
+
+
 def judge(kept: Sequence[Event], lost: Sequence[Event], stored: Sequence[Event]) -> list[str]:
     """What is wrong with what is stored."""
     faults = []
@@ -111,7 +130,7 @@ async def open_product(root: Path, template: Path) -> AsyncIterator[tuple[Instan
         await servers.start("first")
         await servers.add_standby("second", "first")
         await servers.put_in_charge("first")
-        environment = {"BROKER_ADMIN_PASSWORD": PASSWORD}
+        environment = {"BROKER_ADMIN_PASSWORD": PASSWORD} | UNLIMITED
         instance = Instance(root / "data", database_url=servers.dsn, environment=environment)
         try:
             await asyncio.to_thread(instance.start)
@@ -134,7 +153,11 @@ async def main() -> int:
                 url = f"http://demo.localhost:{instance.http_port}"
                 async with AsyncClient(url, username="admin", password=PASSWORD) as client:
                     faults += await play(client, instance, servers, kills_owners=kills_owners)
-    sys.stdout.write("\n".join([*faults, f"a standby took over twice, {len(faults)} findings"]) + "\n")
+        root = Path(name) / "votes"
+        root.mkdir()
+        async with open_product(root, template) as (instance, servers):
+            faults += await vote(instance, servers)
+    sys.stdout.write("\n".join([*faults, f"a standby took over three times, {len(faults)} findings"]) + "\n")
     return bool(faults)
 
 

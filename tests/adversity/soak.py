@@ -34,6 +34,7 @@ from tests.adversity.faults import CUT, KINDS, STALL, TITLES, choose_victims, dr
 from tests.adversity.figures import Fault, Outage, Pause, outages, publish_pauses, table
 from tests.adversity.judge import Publish, Push, Stored, judge, short_id
 from tests.adversity.proxy import Proxy, tcp
+from tests.adversity.votes import UNLIMITED
 from tests.deployments.instance import Instance
 
 _ROOT = Path(__file__).parents[2]
@@ -434,7 +435,7 @@ def main() -> None:
     _print(f"--seed {options.seed}")
     directory = Path(tempfile.mkdtemp(prefix="broker-soak-"))
     # what a viewer misses meanwhile must be recoverable
-    instance = Instance(directory / "data", environment={"BROKER_HISTORY_EVENTS": "100000"})
+    instance = Instance(directory / "data", environment={"BROKER_HISTORY_EVENTS": "100000"} | UNLIMITED)
     try:
         instance.start()
         chance = random.Random(options.seed)

@@ -8,24 +8,27 @@ import psutil
 import pytest
 
 from tests.adversity.faults import COUNTER, TITLES, find, hit, kill
-from tests.adversity.votes import VotingShow
+from tests.adversity.votes import VotingShow, open_shows
 from tests.deployments.instance import Instance
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.timeout(600)]
 
+PASSED = ("API replica", "PostgreSQL", "gateway", "owner")
 _BEFORE_S = 1.0  # of quiet flow before the kill
 
 
-@pytest.mark.parametrize("title", [COUNTER, TITLES["API replica"], TITLES["PostgreSQL"]])
+@pytest.mark.parametrize("title", [COUNTER, *(TITLES[kind] for kind in PASSED)])
 async def test_every_answer_counts_once_when_one_dies(instance: Instance, title: str) -> None:
-    show = VotingShow(instance.url, f"vote-{secrets.token_hex(4)}", instance.token())
+    """Of visitors of every kind that a poll can require, over HTTP and WebSocket."""
+    shows = await asyncio.to_thread(open_shows, instance, instance.token())
     disturb = asyncio.Event()
-    voting = asyncio.create_task(show.run(disturb, doors=3, after=40))
-    await asyncio.sleep(_BEFORE_S)
-    assert kill(instance, title), f"no process is called {title}"
-    disturb.set()
-    await voting
-    assert show.judge() == []
+    async with asyncio.TaskGroup() as group:
+        for show in shows:
+            group.create_task(show.run(disturb, doors=1, after=40, sockets=1))
+        await asyncio.sleep(_BEFORE_S)
+        assert kill(instance, title), f"no process is called {title}"
+        disturb.set()
+    assert [f"{show.visitors}: {finding}" for show in shows for finding in show.judge()] == []
 
 
 async def test_every_vote_of_a_socket_counts_once_when_its_gateway_dies(instance: Instance) -> None:

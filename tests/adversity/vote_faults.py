@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.adversity.faults import COUNTER, TITLES, kill
-from tests.adversity.votes import VotingShow
+from tests.adversity.votes import UNLIMITED, VotingShow
 from tests.deployments.instance import Instance
 
 KILLED = {"counter": COUNTER} | {kind: TITLES[kind] for kind in ("API replica", "PostgreSQL")}
@@ -22,7 +22,7 @@ def main() -> int:
     """Do it; returns the exit status."""
     findings: list[str] = []
     with tempfile.TemporaryDirectory(prefix="broker-votes-") as directory:
-        instance = Instance(Path(directory) / "data", environment={"BROKER_RESPONSES_RATE_PER_ADDRESS": "0"})
+        instance = Instance(Path(directory) / "data", environment=UNLIMITED)
         try:
             instance.start()
             print("| what dies | no answer acknowledged |\n|---|---|")  # noqa: T201

@@ -2,12 +2,16 @@
 
 Each visitor always chooses the same, so a repeated answer changes nothing, whether the first try was counted
 or not: in the end exactly every visitor is counted once. Each is also shown the poll once, under an
-idempotency key, so that impressions are exact too.
+idempotency key, so that impressions are exact too. Where the poll requires signed visitors, each answer has a
+token of its own; where it requires issued ones, some are renewed between two answers.
 """
 
 import asyncio
 import json
 import random
+import secrets
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,8 +19,11 @@ from itertools import pairwise
 from typing import Any
 
 import httpx
+import jwt
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
+
+from tests.deployments.instance import Instance
 
 _OPTIONS = ["Home", "Away", "Draw"]
 _BATCH = 20
@@ -26,6 +33,35 @@ _SETTLE_S = 30.0
 _RETRY_S = 0.1
 _ANSWER_S = 10.0  # of a socket that says nothing: it is left
 _SHOWN_EACH = 5
+_SIGNED_S = 3_600
+VISITORS = ("any", "issued", "signed")
+UNLIMITED = {
+    "BROKER_RESPONSES_RATE_PER_ADDRESS": "0",
+    "BROKER_VISITORS_RATE_PER_ADDRESS": "0",
+    "BROKER_VISITORS_RATE_PER_NETWORK": "0",
+}
+"""The settings of an instance whose audience has one address."""
+
+
+def open_shows(instance: Instance, headers: dict[str, str]) -> list["VotingShow"]:
+    """A show for each kind of visitors."""
+    name, secret = secrets.token_hex(4), make_secret(instance)
+    url = f"ws://localhost:{instance.ws_port}/api/v1/ws"
+    return [
+        VotingShow(instance.url, f"vote-{name}-{kind}", headers, ws_url=url, visitors=kind, secret=secret)
+        for kind in VISITORS
+    ]
+
+
+def make_secret(instance: Instance) -> str:
+    """A new secret with which visitors of the account `demo` are signed."""
+    place = ("--database-url", instance.database_url) if instance.database_url else (
+        "--data-dir", str(instance.data_dir),
+    )  # fmt: skip
+    words = ("account", "visitors", "demo", "--new-secret", "--json", *place)
+    program = "from broker.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, check=True)
+    return str(json.loads(done.stdout)["secret"])
 
 
 @dataclass
@@ -36,6 +72,8 @@ class VotingShow:
         url: without a path.
         headers: with a token that may publish.
         ws_url: of a gateway, for voters by WebSocket.
+        visitors: whose votes count: `any`, `issued` or `signed`.
+        secret: with which visitors are signed.
         shown: how often the poll was shown.
     """
 
@@ -43,10 +81,13 @@ class VotingShow:
     program_id: str
     headers: dict[str, str]
     ws_url: str = ""
+    visitors: str = "any"
+    secret: str = ""
     shown: int = 0
     account: str = "demo"
     context: str = ""
     chosen: dict[str, int] = field(default_factory=dict)
+    issued: dict[str, str] = field(default_factory=dict)
     seen: list[int] = field(default_factory=list)
     report: dict[str, Any] = field(default_factory=dict)
     acknowledged_s: list[float] = field(default_factory=list)
@@ -62,7 +103,8 @@ class VotingShow:
         async with httpx.AsyncClient(base_url=f"{self.url}/api/v1", timeout=30) as client:
             program = {"id": self.program_id, "name": self.program_id}
             await self._insist(client, "/programs", program)
-            event = {"event": "Poll#open", "metadata": {"title": "Who wins", "options": _OPTIONS}}
+            metadata = {"title": "Who wins", "options": _OPTIONS, "visitors": self.visitors}
+            event = {"event": "Poll#open", "metadata": metadata}
             self.context = (await self._insist(client, f"/programs/{self.program_id}/events", event))["id"]
             reading = asyncio.create_task(self._read(client))
             try:
@@ -128,7 +170,7 @@ class VotingShow:
                 left -= disturb.is_set()
                 visitor, option = f"ws {number}-{sent}", chance.randrange(len(_OPTIONS))
                 entry = {"programId": self.program_id, "measureName": "whoWins", "contextId": self.context}
-                entry |= {"visitorId": visitor}
+                entry |= {"visitorId": await self._identify_by_socket(voter, visitor)}
                 await voter.insist("respond", entry | {"measureValue": option})
                 self.chosen[visitor] = option
                 self.acknowledged_s.append(time.monotonic())
@@ -145,18 +187,46 @@ class VotingShow:
     ) -> dict[str, int]:
         """Send answers; with a key impressions too, one of each visitor."""
         place = {"measureName": "whoWins", "contextId": self.context}
+        ids = await asyncio.gather(*(self._identify(client, name, at == 0) for at, name in enumerate(chosen)))
         body: dict[str, object] = {
             "responses": [
-                place | {"measureValue": option, "visitorId": visitor} for visitor, option in chosen.items()
+                place | {"measureValue": option, "visitorId": visitor}
+                for visitor, option in zip(ids, chosen.values(), strict=True)
             ]
         }
         headers = {}
         if key is not None:
-            body["impressions"] = [place | {"visitorId": each, "sessionId": each} for each in chosen]
+            body["impressions"] = [
+                place | {"visitorId": visitor, "sessionId": name}
+                for visitor, name in zip(ids, chosen, strict=True)
+            ]
             headers["Idempotency-Key"] = key
         path = f"/responses/{self.account}/undefined/{self.program_id}"
         reply: dict[str, int] = await self._insist(client, path, body, headers)
         return reply
+
+    async def _identify(self, client: httpx.AsyncClient, name: str, is_renewed: bool) -> str:
+        """The `visitorId` of a visitor; an issued one is the same as before unless it `is_renewed`."""
+        if self.visitors != "issued":
+            return self._sign(name)
+        known = self.issued.get(name)
+        if known is None or is_renewed:
+            body: dict[str, object] = {} if known is None else {"visitorId": known}
+            reply = await self._insist(client, "/responses/visitor", body)
+            known = self.issued[name] = reply["visitorId"]
+        return known
+
+    async def _identify_by_socket(self, voter: "_SocketVoter", name: str) -> str:
+        if self.visitors != "issued":
+            return self._sign(name)
+        return str((await voter.insist("createVisitor", {}))["visitorId"])
+
+    def _sign(self, name: str) -> str:
+        """A token of its own for each answer; a name where any will do."""
+        if self.visitors == "any":
+            return name
+        claims = {"sub": name, "aud": f"votes:{self.account}", "jti": secrets.token_hex(4)}
+        return jwt.encode(claims | {"exp": int(time.time()) + _SIGNED_S}, self.secret, algorithm="HS256")
 
     async def _insist(
         self,
@@ -198,14 +268,15 @@ class _SocketVoter:
         self._url = url
         self._socket: ClientConnection | None = None
 
-    async def insist(self, method: str, params: dict[str, object]) -> None:
-        """Call until it is answered with a result."""
+    async def insist(self, method: str, params: dict[str, object]) -> Any:
+        """Call until it is answered with a result, and return that."""
         message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
         async with asyncio.timeout(_PATIENCE_S):
             while True:
-                error = await self._call(message)
-                if error is None:
-                    return
+                answer = await self._call(message)
+                if "result" in answer:
+                    return answer["result"]
+                error = answer.get("error")
                 if error and error["code"] < 500 and error["code"] not in (404, 429):
                     raise AssertionError(f"{method}: {error}")
                 await asyncio.sleep(_RETRY_S)
@@ -214,13 +285,14 @@ class _SocketVoter:
         if self._socket is not None:
             await self._socket.close()
 
-    async def _call(self, message: str) -> dict[str, Any] | None:
-        """The error of a call, an empty one when it brought no answer; None when it went well."""
+    async def _call(self, message: str) -> dict[str, Any]:
+        """The answer to a call; an empty one when none came."""
         try:
             async with asyncio.timeout(_ANSWER_S):
                 if self._socket is None:
                     self._socket = await connect(self._url, proxy=None)
                 await self._socket.send(message)
+                answer: dict[str, Any]
                 while "id" not in (answer := json.loads(await self._socket.recv())):
                     pass  # a notification
         except (OSError, TimeoutError, WebSocketException):
@@ -228,5 +300,4 @@ class _SocketVoter:
                 await self._socket.close()
             self._socket = None
             return {}
-        error: dict[str, Any] | None = answer.get("error")
-        return error
+        return answer

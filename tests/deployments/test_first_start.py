@@ -24,6 +24,9 @@ async def test_first_start_makes_account_and_admin_and_the_second_changes_nothin
     first = await prepare(settings, postgres_dsn)
     assert first.applied[0] == "0001_initial"
     assert first.account == "demo, made with the user admin"
+    assert [risk.partition(":")[0] for risk in first.risks][:1] == ["fsync is off"], (
+        "the tests' server is hasty"
+    )
     kept = await read_hash(postgres_dsn)
     second = await prepare(Settings(admin_password="another-one"), postgres_dsn)
     assert (second.applied, second.account) == ([], "demo")

@@ -13,7 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
+from broker.domain.audit import Actor
+from broker.storage.visitor_rules import VisitorRules
+from tests.adversity.votes import VISITORS, VotingShow
+from tests.auth.visitor_tokens import SECRET
 from tests.gateway.world import RpcError, Viewer, World, open_world
 from tests.servers import Servers, make_template
 
@@ -226,13 +231,67 @@ async def test_what_was_lost_is_told_and_what_is_new_arrives(
             assert (await show.results())["results"] == {"0": 4, "1": 5}
 
 
+async def start_pair(servers: Servers) -> None:
+    """A server with a synchronous standby."""
+    await servers.start("first")
+    await servers.add_standby("second", "first")
+    await servers.put_in_charge("first")
+    await servers.fetch("first", "ALTER SYSTEM SET synchronous_standby_names = '*'")
+    await servers.fetch("first", "SELECT pg_reload_conf()")
+
+
+@asynccontextmanager
+async def served(world: World) -> AsyncIterator[str]:
+    """The URL of the HTTP door while it listens."""
+    config = uvicorn.Config(world.product.app, port=0, log_level="critical", lifespan="off", ws="none")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server._serve())
+    try:
+        async with asyncio.timeout(10):
+            while not server.started:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+        yield f"http://localhost:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.mark.timeout(300)
+async def test_votes_of_every_kind_of_visitor_count_once_over_a_synchronous_standby(
+    tmp_path: Path, template: Path
+) -> None:
+    """Over HTTP and WebSocket, while a server dies and its standby takes over."""
+    limits = dict.fromkeys(
+        ("responses_rate_per_address", "visitors_rate_per_address", "visitors_rate_per_network"), 0
+    )
+    async with open_servers(tmp_path, template) as servers:
+        await start_pair(servers)
+        async with open_world(servers.dsn, **limits) as world, served(world) as url:
+            rules = VisitorRules(world.product.services.database)
+            stored = await rules.get("demo")
+            await rules.put("demo", stored._replace(keys=[SECRET]), Actor.operator())
+            headers = {"Authorization": f"Bearer {world.product.tokens['admin']}"}
+            ws_url = f"ws://localhost:{world.port}/api/v1/ws"
+            shows = [
+                VotingShow(url, f"votes-{kind}", headers, ws_url=ws_url, visitors=kind, secret=SECRET)
+                for kind in VISITORS
+            ]
+            disturbed = asyncio.Event()
+            async with asyncio.TaskGroup() as group:
+                for show in shows:
+                    group.create_task(show.run(disturbed, doors=1, after=10, sockets=1))
+                async with asyncio.timeout(_SWITCH_S):
+                    while not all(show.chosen for show in shows):  # noqa: ASYNC110 - nobody tells
+                        await asyncio.sleep(0.05)
+                await servers.kill("first")
+                await servers.promote("second")
+                disturbed.set()
+            assert [(show.visitors, finding) for show in shows for finding in show.judge()] == []
+
+
 async def test_synchronous_standby_loses_nothing_and_no_epoch_changes(tmp_path: Path, template: Path) -> None:
     async with open_servers(tmp_path, template) as servers:
-        await servers.start("first")
-        await servers.add_standby("second", "first")
-        await servers.put_in_charge("first")
-        await servers.fetch("first", "ALTER SYSTEM SET synchronous_standby_names = '*'")
-        await servers.fetch("first", "SELECT pg_reload_conf()")
+        await start_pair(servers)
         async with open_show(servers) as show:
             before = await show.publish(10)
             await show.vote(3)

@@ -26,7 +26,8 @@ from broker.settings import Settings
 from tests.owners.publisher import publish_all, publish_elsewhere
 from tests.owners.support import create_programs, ids, publish_rows, row
 
-pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.postgres]
+# On a machine with a load of 20 Ray alone takes two minutes to start, which count as the first test's.
+pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(600)]
 
 SETTINGS = Settings(owners=2, publish_timeout_s=30.0, database_pool=4)
 CLOCK = SystemClock()

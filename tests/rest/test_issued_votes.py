@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.auth.issued_visitors import issue
+from broker.auth.issued_visitors import issue, read
 from broker.domain.audit import Actor
 from broker.errors import SlowDown
 from broker.storage.visitor_rules import StoredRules, VisitorRules
@@ -58,6 +58,54 @@ async def test_the_first_visitor_of_an_account_counts_in_every_process(
     token, _ = issue(await other.secret("demo"), "demo", services.clock.now_ms())
     await other.close()
     assert await vote.count(vote.answer(token)) == (1, 0)
+
+
+async def test_visitors_count_at_once_after_all_issued_ones_were_dropped(
+    ask: Any,  # noqa: F811
+    product: Product,
+) -> None:
+    """A process that remembers the secret before neither refuses new visitors nor hands out old ones."""
+    vote, services = await ask(ISSUED), product.services
+    before = await visitor(product)
+    stored = VisitorRules(services.database)
+    other = VisitorAdmission(services.settings, services.clock, services.database)
+    rules = await stored.get("demo")
+    assert (await services.audience.visitors.rules("demo")).secret == rules.secret
+    await stored.put("demo", rules._replace(secret=None), Actor.operator())
+    by_other, _ = issue(await other.secret("demo"), "demo", services.clock.now_ms())
+    assert await vote.count(vote.answer(by_other)) == (1, 0)
+    await stored.put("demo", rules._replace(secret=None), Actor.operator())
+    own = await visitor(product)
+    renewed = await visitor(product, before)
+    secret = await other.secret("demo")
+    await other.close()
+    for token in (own, renewed):
+        assert len(read(token, secret, "demo", services.clock.now_ms())) == 12
+        assert await vote.count(vote.answer(token)) == (1, 0)
+    assert (await vote.post(vote.answer(before))).status_code == 400
+
+
+async def test_dropped_visitors_count_no_longer_than_rules_are_remembered(
+    ask: Any,  # noqa: F811
+    product: Product,
+) -> None:
+    vote, stored = await ask(ISSUED), VisitorRules(product.services.database)
+    ada, ben = await visitor(product), await visitor(product)
+    rules = await stored.get("demo")
+    await stored.put("demo", rules._replace(secret=None), Actor.operator())
+    assert await vote.count(vote.answer(ada)) == (1, 0), "this process remembers"
+    product.clock.forward_ms += 5_001
+    assert (await vote.post(vote.answer(ben))).status_code == 400
+
+
+async def test_a_key_signs_at_once_after_it_was_set(ask: Any, product: Product) -> None:  # noqa: F811
+    vote, stored = await ask(ASKED | {"visitors": "signed"}), VisitorRules(product.services.database)
+    rules = await stored.get("demo")
+    await stored.put("demo", rules._replace(keys=[]), Actor.operator())
+    product.clock.forward_ms += 5_001
+    assert (await vote.post(vote.answer(signed("ada")))).status_code == 400
+    await stored.put("demo", rules._replace(keys=[SECRET]), Actor.operator())
+    assert await vote.count(vote.answer(signed("ada"))) == (1, 0)
 
 
 async def test_a_renewed_visitor_is_the_same(ask: Any, product: Product) -> None:  # noqa: F811

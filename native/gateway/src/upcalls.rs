@@ -190,6 +190,32 @@ mod tests {
         }
     }
 
+    /// The system call that wakes the application stands still, and keeps nobody waiting for the queue.
+    #[test]
+    fn the_descriptor_is_not_written_under_the_lock() {
+        let upcalls = std::sync::Arc::new(Upcalls::open().expect("a descriptor"));
+        let fd = upcalls.wake.fd();
+        rustix::io::ioctl_fionbio(fd, false).expect("it may block");
+        rustix::io::write(fd, &(u64::MAX - 1).to_ne_bytes()).expect("its counter is full");
+        let (told, hears) = std::sync::mpsc::channel();
+        let threads: Vec<_> = (0..2)
+            .map(|lane| {
+                let (upcalls, told) = (std::sync::Arc::clone(&upcalls), told.clone());
+                std::thread::spawn(move || {
+                    upcalls.tell(Upcall::Votes { lane });
+                    let _ = told.send(());
+                })
+            })
+            .collect();
+        // The first to come writes and waits; the other has only its question to leave.
+        let left = hears.recv_timeout(std::time::Duration::from_secs(20));
+        upcalls.wake.clear();
+        for thread in threads {
+            thread.join().expect("does not panic");
+        }
+        assert_eq!(left, Ok(()), "the lock was held meanwhile");
+    }
+
     /// A reader that takes only when the descriptor is readable gets all upcalls.
     #[test]
     fn the_descriptor_tells_of_everything_whoever_asks_meanwhile() {

@@ -91,3 +91,37 @@ impl<C> Mailbox<C> {
         std::mem::swap(&mut *self.queue.lock(), commands);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The system call that wakes the loop stands still, and keeps nobody waiting for the queue.
+    #[test]
+    fn the_descriptor_is_not_written_under_the_lock() {
+        let mailbox = Arc::new(Mailbox::<()>::open().expect("a descriptor"));
+        rustix::io::ioctl_fionbio(mailbox.wake(), false).expect("it may block");
+        rustix::io::write(mailbox.wake(), &(u64::MAX - 1).to_ne_bytes()).expect("it is full");
+        let (told, hears) = mpsc::channel();
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (mailbox, told) = (Arc::clone(&mailbox), told.clone());
+                thread::spawn(move || {
+                    mailbox.send(Command::Probe);
+                    let _ = told.send(());
+                })
+            })
+            .collect();
+        // The first to come writes and waits; the other has only its command to leave.
+        let left = hears.recv_timeout(Duration::from_secs(20));
+        mailbox.wake.clear();
+        for thread in threads {
+            thread.join().expect("does not panic");
+        }
+        assert_eq!(left, Ok(()), "the lock was held meanwhile");
+    }
+}

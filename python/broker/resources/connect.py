@@ -19,7 +19,7 @@ from broker.storage.gateways import GatewayRow
 ENDPOINT = "/api/v1/ws"
 RETRY_LOW_MS = 500
 RETRY_HIGH_MS = 5_000
-_URLS = 1_000  # remembered: one for each gateway and account
+_URLS = 1_000  # remembered: one for each gateway and account, and as many of programs' streams
 _random = secrets.SystemRandom()
 
 
@@ -88,6 +88,12 @@ def _programs_url(url: str) -> str:
     return parts._replace(scheme=scheme, path=path, query="", fragment="").geturl()
 
 
+@lru_cache(_URLS)
+def _stream_url(url: str, program_id: str) -> str:
+    """That of a program's event stream at the gateway whose WebSocket has this URL."""
+    return f"{_programs_url(url)}{quote(program_id, safe='~:')}/events/stream"
+
+
 class NamedServer(NamedTuple):
     """A gateway as callers see it, with the fields that `ConnectServer` describes."""
 
@@ -119,10 +125,9 @@ def advise(
     taking = [gateway for gateway in gateways if not gateway.draining]
     ordered = order_gateways(taking, None if program_id is None else f"{account}/{program_id}")
     known = account, settings.default_account, settings.public_host
-    stream = "" if program_id is None else f"{quote(program_id, safe='~:')}/events/stream"
 
     def stream_url(url: str) -> str | None:
-        return _programs_url(url) + stream if stream else None
+        return None if program_id is None else _stream_url(url, program_id)
 
     urls = [_url_of(gateway.url, *known) for gateway in ordered]
     servers = [

@@ -107,7 +107,7 @@ class Exchange:
     async def result(self, endpoint: Endpoint, result: Result) -> None:
         """Send what an operation answered."""
         headers = {"Cache-Control": "no-store"}
-        if isinstance(result, _WITH_HEADERS):
+        if isinstance(result, _WITH_HEADERS) and result.headers:
             headers.update(result.headers)
         if isinstance(result, Stream):
             await self._stream(endpoint.route.status, result, _encoded(headers))

@@ -1,7 +1,7 @@
 """Who counts as a visitor of the accounts' polls, in PostgreSQL."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import asyncpg
@@ -12,10 +12,11 @@ from broker.storage.audit import append_audit
 from broker.storage.database import Database
 
 _SECRET_BYTES = 32
+_FOUND = 500  # accounts of one query
 
 _FIND = """
-SELECT coalesce(v.keys, '{}') AS keys, v.secret, coalesce(v.required, 'any') AS required
-FROM accounts a LEFT JOIN visitor_rules v ON v.account = a.name WHERE a.name = $1
+SELECT a.name, coalesce(v.keys, '{}') AS keys, v.secret, coalesce(v.required, 'any') AS required
+FROM accounts a LEFT JOIN visitor_rules v ON v.account = a.name WHERE a.name = ANY($1)
 """
 _ENSURE = """
 INSERT INTO visitor_rules (account, secret) SELECT name, $2 FROM accounts WHERE name = $1 FOR KEY SHARE
@@ -42,14 +43,20 @@ class VisitorRules:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._found = database.batcher(self._find, _FOUND)
 
     async def get(self, account: str) -> StoredRules:
-        """The rules of an account. Raises NotFound."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, account)
-        if row is None:
+        """The rules of an account, as they were after this was called. Raises NotFound."""
+        rules = await self._found.ask(account)
+        if rules is None:
             raise NotFound("there is no such account")
-        return StoredRules(tuple(row["keys"]), row["secret"], row["required"])
+        return rules
+
+    async def _find(
+        self, connection: asyncpg.Connection, accounts: Sequence[str]
+    ) -> Mapping[str, StoredRules]:
+        rows = await connection.fetch(_FIND, accounts)
+        return {row["name"]: StoredRules(tuple(row["keys"]), row["secret"], row["required"]) for row in rows}
 
     async def make_secret(self, account: str) -> bytes:
         """The secret under which visitors are handed out, made if there is none. Raises NotFound."""

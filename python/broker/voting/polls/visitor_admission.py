@@ -18,7 +18,10 @@ from broker.storage.visitor_rules import VisitorRules
 from broker.voting.rules import Visitors
 
 RULES_S = 5.0
-"""What is changed of an account's rules takes effect so much later."""
+"""A process remembers an account's rules for so long, and accepts visitors that they have ceased to allow.
+
+Visitors that they newly allow are accepted at once: before a process refuses one, it reads the rules anew.
+"""
 _ACCOUNTS = 10_000  # whose rules are remembered at a time
 _SECOND_US = 1_000_000
 
@@ -58,12 +61,13 @@ class VisitorAdmission:
 
     async def rules(self, account: str) -> Rules:
         """Those of an account, as of some seconds ago. Raises NotFound, Unavailable."""
+        return await self._rules.load(account, lambda: self._read(account))
 
-        async def load() -> Rules:
-            keys, secret, required = await self._stored.get(account)
-            return Rules(tuple(read_key(text) for text in keys), secret, Visitors(required))
-
-        return await self._rules.load(account, load)
+    async def rules_now(self, account: str) -> Rules:
+        """Those of an account as they are; who asks during a query shares the next. As `rules`."""
+        rules = await self._read(account)
+        self._rules.put(account, rules)
+        return rules
 
     def remembered(self, account: str) -> Rules | None:
         """Those of an account if they are known now; else they are looked up, and known the next time."""
@@ -74,8 +78,8 @@ class VisitorAdmission:
         return rules
 
     async def secret(self, account: str) -> bytes:
-        """The secret under which visitors of an account are handed out. Raises NotFound, Unavailable."""
-        secret = (await self.rules(account)).secret
+        """The secret under which visitors of an account are handed out now. Raises NotFound, Unavailable."""
+        secret = (await self.rules_now(account)).secret
         if secret is None:
             secret = await self._stored.make_secret(account)
             self._rules.pop(account)
@@ -109,6 +113,10 @@ class VisitorAdmission:
         if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
             parsed = parsed.ipv4_mapped
         return str(ipaddress.ip_network((parsed, self._bits[parsed.version]), strict=False))
+
+    async def _read(self, account: str) -> Rules:
+        keys, secret, required = await self._stored.get(account)
+        return Rules(tuple(read_key(text) for text in keys), secret, Visitors(required))
 
     async def _look_up(self, account: str) -> None:
         try:

@@ -297,22 +297,25 @@ async def _visitors(
     account, now_ms = context.principal.account, context.services.clock.now_ms()
     visitors: list[str] = []
     verified: dict[tuple[Visitors, str], str] = {}
+    otherwise, is_remembered = rules.required, True
     for path, entry in entries:
-        required = declared.get(entry.context_id, NOTHING_DECLARED).visitors or rules.required
+        required = declared.get(entry.context_id, NOTHING_DECLARED).visitors or otherwise
         token = entry.visitor_id
         if required is Visitors.ANY:
             visitors.append(token)
             continue
-        if (required, token) not in verified:
+        while (required, token) not in verified:
             try:
                 if required is Visitors.SIGNED:
                     visitor = _SIGNED + verify(token, rules.keys, account, program_id, now_ms)
                 else:
-                    # The first secret may be younger than what this process remembers.
-                    secret = rules.secret or await context.services.audience.visitors.secret(account)
-                    visitor = _ISSUED + read(token, secret, account, now_ms).hex()
+                    visitor = _ISSUED + read(token, rules.secret, account, now_ms).hex()
             except NotSigned as error:
-                raise InvalidRequest.of_field(f"{path}visitorId", str(error)) from None
+                if not is_remembered:
+                    raise InvalidRequest.of_field(f"{path}visitorId", str(error)) from None
+                # It may be of a key or a secret that is younger than what this process remembers.
+                rules, is_remembered = await context.services.audience.visitors.rules_now(account), False
+                continue
             verified[required, token] = visitor
             if len(verified) % _VERIFIED_AT_ONCE == 0:
                 await asyncio.sleep(0)
