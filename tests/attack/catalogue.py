@@ -1,6 +1,12 @@
 """All attacks, in the order in which they are tried."""
 
-from tests.attack import neighbour, role, stranger, tenant
+from tests.attack import neighbour, role, stranger, tenant, visitors
 from tests.attack.attack import Attack
 
-ATTACKS: tuple[Attack, ...] = (*neighbour.ATTACKS, *tenant.ATTACKS, *role.ATTACKS, *stranger.ATTACKS)
+ATTACKS: tuple[Attack, ...] = (
+    *neighbour.ATTACKS,
+    *tenant.ATTACKS,
+    *role.ATTACKS,
+    *stranger.ATTACKS,
+    *visitors.ATTACKS,
+)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.settings import child_environment
+from tests.auth.visitor_tokens import pem
 from tests.deployments.instance import PASSWORD, Instance
 
 PUBLIC_HOST = "localhost"
@@ -48,6 +51,9 @@ class Target:
     tokens: dict[str, str] = field(default_factory=dict)
     other_token: str = ""
     event_id: str = ""
+    signed_id: str = ""
+    issued_id: str = ""
+    signer: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
     revision_id: str = ""
     user_id: str = ""
 
@@ -62,6 +68,10 @@ class Target:
     def prepare(self) -> None:
         """Fill the instance."""
         self._run("account", "add", "other")
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as key:
+            key.write(pem(self.signer))
+            key.flush()
+            self._run("account", "visitors", "demo", "--public-key", key.name)
         self._run("user", "add", "rival", "--role", "admin", "--password", PASSWORD, "--account", "other")
         with httpx.Client(base_url=f"{self.instance.url}/api/v1", timeout=120) as door:
             self.tokens["admin"] = self._log_in("admin", HOST)
@@ -84,6 +94,13 @@ class Target:
                 make("/programs", {"id": program, "name": program, "access": access, "projectId": PROJECT})
             event = {"event": "Poll#show", "metadata": {"title": "Who?", "options": ["a", "b"]}}
             self.event_id = make(f"/programs/{POLLED}/events", event)["id"]
+
+            def ask(visitors: str) -> str:
+                asked = {"title": visitors, "options": ["a", "b"], "visitors": visitors}
+                body = {"event": "Poll#show", "metadata": asked}
+                return make(f"/programs/{POLLED}/events", body)["id"]
+
+            self.signed_id, self.issued_id = ask("signed"), ask("issued")
             source = {"id": "inside", "name": "x", "type": "api", "url": "http://127.0.0.1:1/"}
             content = {
                 "title": "T",

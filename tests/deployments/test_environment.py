@@ -85,6 +85,29 @@ def test_proxy_of_serve_never_gets_a_port_of_an_ingress(
     assert proxy_port(settings, "after") == first + 3
 
 
+@pytest.mark.usefixtures("on_node")
+@pytest.mark.parametrize("name", ["http_port", "ws_port", "ops_port"])
+def test_ports_of_a_cluster_are_none_of_the_proxy_of_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "theirs")
+    ports: dict[str, int] = {"http_port": 8000, "ws_port": 8001, "ops_port": 8050}
+
+    def build(port: int) -> None:
+        build_environment(Settings(ray_address="127.0.0.1:6379", **(ports | {name: port})), tmp_path)
+
+    with pytest.raises(SettingError, match=f"BROKER_{name.upper()}: must not be 8500, .* fallback proxy"):
+        build(8500)
+    build(8501)
+    monkeypatch.setenv("RAY_SERVE_FALLBACK_PROXY_HTTP_PORT", "8501")
+    build(8500)
+    with pytest.raises(SettingError, match="must not be 8501"):
+        build(8501)
+    # On a Ray of our own the proxy goes elsewhere.
+    environment, _ = build_environment(Settings(**(ports | {name: 8500})), scratch_of(tmp_path, "own"))
+    assert environment["RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"] != "8500"
+
+
 def test_secret_of_our_own_ray_changes_with_each_start(tmp_path: Path) -> None:
     first, _ = build_environment(Settings(), scratch_of(tmp_path, "a"))
     second, _ = build_environment(Settings(), scratch_of(tmp_path, "b"))

@@ -143,6 +143,23 @@ def test_methods_for_proxies_are_refused(ingress: Ingress, replica: Replica, met
     assert len(replica.seen) == seen
 
 
+@pytest.mark.parametrize("method", ["BREW", "get", "PROPFIND"])
+def test_a_method_that_no_path_has_is_refused(ingress: Ingress, replica: Replica, method: str) -> None:
+    seen = len(replica.seen)
+    named = f"Host: localhost\r\nX-Request-Id: {'i' * 36}\r\nConnection: close\r\n\r\n"
+    request = f"{method} /x HTTP/1.1\r\n{named}"
+    headers = assert_ours(call(ingress.port, request.encode()), 405, "method_not_allowed")
+    assert headers["allow"] == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+    assert headers["x-request-id"] == "i" * 36
+    assert len(replica.seen) == seen
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_a_method_that_some_path_has_reaches_a_replica(ingress: Ingress, method: str) -> None:
+    request = f"{method} /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    assert call(ingress.port, request.encode()).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize("path", ["/drop", "/never"])
 @pytest.mark.parametrize(("method", "error"), [("GET", "unavailable"), ("POST", "outcome_unknown")])
 def test_a_change_that_may_have_been_made_is_in_doubt(

@@ -30,6 +30,10 @@ from broker.domain.values import (
         ("2026-07-19T18:00:00", "2026-07-19T18:00:00.000Z"),
         ("2026-07-19T23:59:59.999999-00:30", "2026-07-20T00:29:59.999Z"),
         ("0342-09-03", "0342-09-03T00:00:00.000Z"),
+        ("2026-07-19T24:00", "2026-07-20T00:00:00.000Z"),
+        ("2026-12-31 24:00:00.000+02:00", "2026-12-31T22:00:00.000Z"),
+        ("20261231t240000z", "2027-01-01T00:00:00.000Z"),
+        ("2026-365T24Z", "2027-01-01T00:00:00.000Z"),
     ],
 )
 def test_any_offset_becomes_utc_with_milliseconds(text: str, meaning: str) -> None:
@@ -37,7 +41,19 @@ def test_any_offset_becomes_utc_with_milliseconds(text: str, meaning: str) -> No
 
 
 @pytest.mark.parametrize(
-    "value", ["", "tomorrow", "2026-13-01", "0001-01-01T00:00:00+10:00", 5, None, "2026-07-19T25:00"]
+    "value",
+    [
+        "",
+        "tomorrow",
+        "2026-13-01",
+        "0001-01-01T00:00:00+10:00",
+        5,
+        None,
+        "2026-07-19T25:00",
+        "2026-07-19T24:01",
+        "2026-07-19T24:00:00.001",
+        "9999-12-31T24:00",
+    ],
 )
 def test_what_is_no_time_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="ISO 8601"):

@@ -157,7 +157,8 @@ async def test_what_the_account_requires_closes_polls_that_say_nothing(case: Cas
 async def require(case: Case, visitors: str) -> None:
     """Set whom the account's polls count, and have the process see it."""
     services = case.world.product.services
-    await VisitorRules(services.database).put("demo", StoredRules([], None, visitors), Actor.operator())
+    rules = StoredRules([], None, visitors)
+    await VisitorRules(services.database).change("demo", lambda _: rules, Actor.operator())
     case.clock.forward_ms += 5_001  # what is remembered of the account is too old then
     await services.audience.visitors.rules("demo")
 

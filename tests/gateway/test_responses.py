@@ -69,7 +69,7 @@ async def test_polls_that_require_visitors_count_no_others(world: World) -> None
         event = await admin.call("producer", **params, metadata=ASKED | {"visitors": visitors})
         required[visitors] = place | {"contextId": event["id"], "measureValue": 1}
     rules = StoredRules([SECRET], None, "any")
-    await VisitorRules(world.product.services.database).put("demo", rules, Actor.operator())
+    await VisitorRules(world.product.services.database).change("demo", lambda _: rules, Actor.operator())
     world.product.clock.forward_ms += 5_001
     viewer = await world.join("user")
     issued = (await viewer.call("createVisitor"))["visitorId"]

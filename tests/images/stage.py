@@ -9,6 +9,7 @@ from pathlib import Path
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
 from broker.clock import SystemClock
+from broker.concurrency.shares import NOBODY, Asker
 from broker.domain.statistics import ImagesUsed
 from broker.errors import NotFound
 from broker.fetching.fetcher import Fetcher
@@ -20,7 +21,6 @@ from broker.images.jobs import DecodeLimits, Job, JobReply
 from broker.images.key_locks import KeyLocks
 from broker.images.purges import PurgeBook, source_of
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
-from broker.images.shares import NOBODY, Asker
 from broker.images.sources import SourceConfig, SourceHead, Sources
 from broker.images.workers import KeptPicture, WorkerConfig, Workers
 from broker.storage.image_purges import ALL, Purge

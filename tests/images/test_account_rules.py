@@ -167,3 +167,11 @@ async def test_rules_hold_while_the_database_is_away(database: Database) -> None
     assert await book.get("demo") == AccountRules()
     with pytest.raises(Unavailable):
         await book.get("other")
+
+
+async def test_changes_at_the_same_time_all_count(database: Database) -> None:
+    presets = [f"preset-{number}" for number in range(8)]
+    await asyncio.gather(
+        *(change_rules(database, "demo", RuleChange(presets={name: "w=50"})) for name in presets)
+    )
+    assert {*presets} <= (await ImageRules(database).get("demo")).presets.keys()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.concurrency.shares import Asker
 from broker.errors import Unavailable
 from broker.images.account_rules import AccountRules
 from broker.images.errors import SourceFailed
 from broker.images.geometry import Face, Point
 from broker.images.purges import PurgeBook, PurgeFollower, source_of
-from broker.images.shares import Asker
 from broker.storage.database import Database
 from broker.storage.image_purges import ALL, MAX_SOURCES, ImagePurges
 from tests.auth.services import open_database

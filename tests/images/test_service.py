@@ -11,6 +11,7 @@ import pytest
 import pyvips
 
 from broker.auth.rate_limits import Rate
+from broker.concurrency.shares import Asker
 from broker.errors import BrokerError, NotFound, SlowDown, Unavailable
 from broker.fetching.errors import ForbiddenUrl
 from broker.fetching.fetcher import Fetcher
@@ -27,7 +28,6 @@ from broker.images.errors import (
 from broker.images.geometry import Face, Point, Size
 from broker.images.host_rules import HostRules
 from broker.images.service import Picture, ServiceConfig
-from broker.images.shares import Asker
 from broker.images.signatures import Signature
 from broker.images.sources import SourceConfig
 from broker.images.workers import WorkerConfig

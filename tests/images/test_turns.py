@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from broker.concurrency.shares import Asker, Shares
 from broker.errors import Unavailable
-from broker.images.shares import Asker, Shares
 from broker.images.turns import Turns, TurnsByKey
 
 

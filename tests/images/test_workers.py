@@ -11,11 +11,11 @@ import psutil
 import pytest
 import pyvips
 
+from broker.concurrency.shares import Asker
 from broker.errors import Unavailable
 from broker.images.errors import DecoderEnded, UnprocessableImage
 from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
-from broker.images.shares import Asker
 from broker.images.workers import KeptPicture, WorkerConfig, Workers
 from tests.images.decoder_processes import decoders_of
 from tests.images.pictures import animation, gradient

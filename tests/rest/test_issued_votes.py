@@ -51,7 +51,8 @@ async def test_the_first_visitor_of_an_account_counts_in_every_process(
 ) -> None:
     vote = await ask(ISSUED)
     services = product.services
-    await VisitorRules(services.database).put("demo", StoredRules([], None, "any"), Actor.operator())
+    rules = StoredRules([], None, "any")
+    await VisitorRules(services.database).change("demo", lambda _: rules, Actor.operator())
     product.clock.forward_ms += 5_001
     assert (await services.audience.visitors.rules("demo")).secret is None
     other = VisitorAdmission(services.settings, services.clock, services.database)
@@ -128,13 +129,13 @@ async def test_what_the_account_requires_holds_where_the_poll_says_nothing(
     rules, stored = VisitorRules(product.services.database), StoredRules([SECRET], None, "signed")
     vote, open_to_all = await ask(), await ask(ASKED | {"visitors": "any"})
     try:
-        await rules.put("demo", stored, Actor.operator())
+        await rules.change("demo", lambda _: stored, Actor.operator())
         product.clock.forward_ms += 5_001
         assert (await vote.post(vote.answer("ada"))).status_code == 400
         assert await vote.count(vote.answer(signed("ada"))) == (1, 0)
         assert await open_to_all.count(open_to_all.answer("ada")) == (1, 0)
     finally:
-        await rules.put("demo", stored._replace(required="any"), Actor.operator())
+        await rules.change("demo", lambda _: stored._replace(required="any"), Actor.operator())
         product.clock.forward_ms += 5_001
     assert await vote.count(vote.answer("ada")) == (1, 0), "another than the signed one of this name"
 

@@ -271,7 +271,13 @@ async def test_patches_of_both_kinds(product: Product) -> None:
     ("patch", "status"),
     [
         ([{"op": "test", "path": "/title", "value": "other"}], 409),
+        # A path that is not there is a conflict, not a malformed patch (RFC 5789, section 2.2).
         ([{"op": "remove", "path": "/content/none"}], 409),
+        ([{"op": "replace", "path": "/content/none/deeper", "value": 1}], 409),
+        ([{"op": "add", "path": "/content/none/deeper", "value": 1}], 409),
+        ([{"op": "test", "path": "/content/none", "value": 1}], 409),
+        ([{"op": "move", "from": "/content/none", "path": "/content/b"}], 409),
+        ([{"op": "copy", "from": "/content/none", "path": "/content/b"}], 409),
         ([{"op": "replace", "path": "/id", "value": "x"}], 400),
         ([{"op": "replace", "path": "/createdBy", "value": "x"}], 400),
         ([{"op": "replace", "path": "", "value": {}}], 400),

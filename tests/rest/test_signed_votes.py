@@ -19,7 +19,7 @@ SIGNED = ASKED | {"visitors": "signed"}
 @pytest.fixture
 async def keyed(product: Product) -> Product:
     rules = StoredRules([SECRET], None, "any")
-    await VisitorRules(product.services.database).put("demo", rules, Actor.operator())
+    await VisitorRules(product.services.database).change("demo", lambda _: rules, Actor.operator())
     product.clock.forward_ms += 5_001  # what is remembered of keys is over
     return product
 
@@ -57,7 +57,8 @@ async def test_a_token_is_of_its_program_and_account(ask: Any, keyed: Product) -
 
 async def test_without_a_key_nobody_is_signed(ask: Any, keyed: Product) -> None:  # noqa: F811
     vote = await ask(SIGNED)
-    await VisitorRules(keyed.services.database).put("demo", StoredRules([], None, "any"), Actor.operator())
+    rules = StoredRules([], None, "any")
+    await VisitorRules(keyed.services.database).change("demo", lambda _: rules, Actor.operator())
     keyed.clock.forward_ms += 5_001
     assert (await vote.post(vote.answer(signed()))).status_code == 400
 

@@ -82,12 +82,7 @@ async def _change(
     settings: Settings, account: str, change: Callable[[StoredRules], StoredRules]
 ) -> StoredRules:
     async with open_database(settings) as database:
-        stored = VisitorRules(database)
-        before = await stored.get(account)
-        rules = change(before)
-        if rules != before:
-            await stored.put(account, rules, Actor.operator())
-    return rules
+        return await VisitorRules(database).change(account, change, Actor.operator())
 
 
 def _public_key(path: Path) -> str:

@@ -19,6 +19,8 @@ RAY_HOST = "127.0.0.1"
 SETUP_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """The variable in which Ray's workers find what to call first."""
 _SERVE_DRAIN_S = 1
+_PROXY_PORT = "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"
+_USUAL_PROXY_PORT = "8500"  # Ray Serve's own
 _PLACES = ("_CONFIG_FILE_LOC", "_SOCKET_PATH", "_STATE_BASE", "_STATE_FILE")
 _INGRESS_PROGRAM = "broker-ingress"
 # What the ingress of a cluster must know; it is started by processes that have not our environment.
@@ -73,8 +75,9 @@ def _joined_ingress(settings: Settings) -> dict[str, str]:
     """The ingress of a cluster: started by our program, which all nodes have where this one has it.
 
     Raises:
-        SettingError: there is nothing of which all nodes can make the same key.
+        SettingError: there is nothing of which all nodes can make the same key, or a port is Ray Serve's.
     """
+    _refuse_proxy_port(settings)
     key = settings.ingress_key or ingress_key.key_of_cluster()
     if not key:
         raise SettingError(f"{ingress_key.NAME}: is needed on a Ray cluster that has no RAY_AUTH_TOKEN")
@@ -88,6 +91,25 @@ def _joined_ingress(settings: Settings) -> dict[str, str]:
                 f"{name}: must name a place on each node for Ray's user alone; see deploy/node.env"
             )
     return ours | {name: os.environ[name] for name in ours if name in os.environ} | {ingress_key.NAME: key}
+
+
+def _refuse_proxy_port(settings: Settings) -> None:
+    """Raise SettingError for the port of Serve's proxy on the head.
+
+    Both would listen there without an error (SO_REUSEPORT), and the proxy would answer half of the requests.
+    """
+    proxy = os.environ.get(_PROXY_PORT, _USUAL_PROXY_PORT)
+    ports = {
+        "http_port": settings.http_port,
+        "ws_port": settings.ws_port,
+        "ops_port": settings.operations_port,
+    }
+    for name, port in ports.items():
+        if str(port) == proxy:
+            raise SettingError(
+                f"{environment_name(name)}: must not be {port}, the port of Ray Serve's fallback proxy"
+                f" ({_PROXY_PORT})"
+            )
 
 
 def serve_environment() -> dict[str, str]:
@@ -162,7 +184,7 @@ def _local_environment(settings: Settings, scratch: Path) -> dict[str, str]:
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",
         # Two of an instance's may listen at a time, while another Ray takes over.
         "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(internal_port(public)),
+        _PROXY_PORT: str(internal_port(public)),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(last),
     }

@@ -77,6 +77,8 @@ _IN_DOUBT = "whether the request was carried out is unknown; repeat it, a change
 _LOST = {408: 400, 502: 503, 504: 503}
 """What HAProxy calls otherwise than we do."""
 _SAFE = "method GET HEAD OPTIONS"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+"""That some path of ours has; a replica's server calls most others malformed."""
 _NEAR = "127.0.0.1"  # where HAProxy finds the replicas of its own node
 _LIMIT = re.compile(r"\bobserve layer4 error-limit \d+ on-error mark-down\b")
 _REFUSED = "observe layer4 error-limit 1 on-error mark-down"
@@ -97,6 +99,9 @@ class _Body:
     name: str
     text: str
     headers: tuple[tuple[str, str], ...] = ()
+
+
+_NO_METHOD = _Body(405, MethodNotAllowed.name, "there is no such method", (("Allow", ", ".join(_METHODS)),))
 
 
 def write_config(settings: Settings, ray: RayInput, *, threads: int, descriptors: int) -> str:
@@ -306,6 +311,7 @@ def _rules(settings: Settings) -> list[str]:
     shown = " ".join(map(str, sorted(set(_LOST.values()))))
     malformed = _Body(400, InvalidRequest.name, "the request is malformed")
     return [
+        f"    {_answer('http-request', _NO_METHOD)} unless {{ method {' '.join(_METHODS)} }}",
         f"    http-request set-header {HEADER} {secret}",
         # What a stranger says of where it comes from; a front door's word is believed, see `_front_door`.
         "    http-request del-header x-forwarded- -m beg unless { var(sess.front) -m found }",
@@ -345,9 +351,6 @@ def _counted(settings: Settings) -> list[str]:
 
 def _requests() -> list[str]:
     """The rules for every request, whatever its destination."""
-    wrong = _Body(
-        405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),)
-    )
     old = _Body(400, InvalidRequest.name, "the request must be HTTP/1.1 or HTTP/1.0")
     no_path = _Body(404, NotFound.name, "the target of a request is a path")
     return [
@@ -356,7 +359,7 @@ def _requests() -> list[str]:
         "    http-request set-var(txn.id) req.fhdr(x-request-id)",
         f"    http-request set-var(txn.doubt) str({OutcomeUnknown.name}) unless {{ {_SAFE} }}",
         f"    {_answer('http-request', old)} unless {{ req.ver -m beg 1. }}",
-        f"    {_answer('http-request', wrong)} if {{ method CONNECT TRACE }}",
+        f"    {_answer('http-request', _NO_METHOD)} if {{ method CONNECT TRACE }}",
         # It leads to no application, and the answer would be that there is none at the moment.
         f"    {_answer('http-request', no_path)} unless {{ path_beg / }}",
     ]

@@ -179,6 +179,7 @@ def _apply(document: dict[str, Any], operation: dict[str, Any], field: str) -> d
 
 
 def _misfit(field: str) -> Conflict:
+    """What the patch is for is not there: the document is in another state (RFC 5789, section 2.2)."""
     return Conflict(f"{field}: the path does not exist in the document")
 
 

@@ -33,6 +33,8 @@ _SECONDS = 100
 _IDS = 10_000
 _ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _ORDINAL = re.compile(r"([0-9]{4})-?([0-9]{3})(?=[Tt ]|\Z)")  # a date of ISO 8601 that `date` does not read
+# Midnight as the end of a day (ISO 8601-1, 5.3.1.4), which Python reads from 3.13 on.
+_END_OF_DAY = re.compile(r"(.{8,10}[T ])24((?::?00){0,2}(?:[.,]0+)?(?:[Z+-].*)?)")
 _ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # also a DNS label (RFC 1035, section 2.3.1)
 RESERVED_IDS = frozenset({"filter", ".", ".."})  # `filter` is a path of its own; dots vanish from URLs
 
@@ -122,10 +124,11 @@ def parse_time(value: object) -> datetime:
         if len(value) == 10:
             day = date.fromisoformat(value)
             return datetime(day.year, day.month, day.day, tzinfo=UTC)
-        # RFC 3339, section 5.6: `t` and `z` may be in lower case.
-        moment = datetime.fromisoformat(value.upper())
+        value = value.upper()  # RFC 3339, section 5.6: `t` and `z` may be in lower case.
+        end = _END_OF_DAY.fullmatch(value)
+        moment = datetime.fromisoformat(f"{end[1]}00{end[2]}" if end else value)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return moment.astimezone(UTC)
+        return moment.astimezone(UTC) + timedelta(days=1 if end else 0)
     except (ValueError, OverflowError):
         raise ValueError("must be an ISO 8601 date or datetime") from None
 

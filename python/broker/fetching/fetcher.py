@@ -16,10 +16,12 @@ from typing import Self
 import httpcore
 import httpx
 
+from broker.concurrency.shares import NOBODY, Asker
 from broker.fetching.addresses import Address, is_public
 from broker.fetching.bodies import ACCEPTED_ENCODINGS, read_body, too_large
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout
-from broker.fetching.network import CheckedNetwork, Resolve, resolve
+from broker.fetching.lookups import Lookups
+from broker.fetching.network import CheckedNetwork, Resolve
 from broker.fetching.urls import DEFAULT_PORTS, AllowList, ParsedUrl, parse_url
 
 MAX_REDIRECTS = 5
@@ -72,6 +74,7 @@ class FetchRequest:
         max_bytes: of the reply's body, as sent and unpacked.
         check: called with each target before it is asked, those of redirects too; raises to refuse it.
         count: called with the bytes of a body that are kept, as they arrive; raises to refuse them.
+        asker: for whom it is; a share of the threads that look names up is theirs.
     """
 
     url: str
@@ -82,6 +85,7 @@ class FetchRequest:
     body: bytes | None = None
     check: Callable[[ParsedUrl], None] | None = None
     count: Callable[[int], None] | None = None
+    asker: Asker = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ class Fetcher:
 
     Args:
         tls: for https; None verifies against `SSL_CERT_FILE` or `SSL_CERT_DIR`, else the shipped authorities.
-        resolve: of host names, and `judge` of addresses; for tests, which have no public addresses.
+        resolve: of host names, None asks the system; and `judge` of addresses. For tests, which have no
+            public addresses.
     """
 
     def __init__(
@@ -113,22 +118,26 @@ class Fetcher:
         config: FetchConfig | None = None,
         *,
         tls: ssl.SSLContext | None = None,
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
         judge: Callable[[Address], bool] = is_public,
     ) -> None:
         config = config or FetchConfig()
         self._connect_s = config.connect_s
+        self._lookups = Lookups()
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=tls or httpx.create_ssl_context(),
             max_connections=config.connections,
             max_keepalive_connections=config.connections // 5,
             keepalive_expiry=_KEEPALIVE_S,
-            network_backend=CheckedNetwork(config.allow, config.ports, resolve, judge),
+            network_backend=CheckedNetwork(
+                config.allow, config.ports, resolve or self._lookups.resolve, judge
+            ),
         )
 
     async def close(self) -> None:
         """Close all connections."""
         await self._pool.aclose()
+        self._lookups.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,7 +161,8 @@ class Fetcher:
         timeout = asyncio.timeout(request.total_s)
         try:
             async with timeout:
-                return await self._follow(request, target)
+                with self._lookups.counted(request.asker):
+                    return await self._follow(request, target)
         except TimeoutError:
             if not timeout.expired():
                 raise

@@ -5,12 +5,8 @@ rebinding). Here both happen in one place, below the HTTP client, for the first 
 TLS is done above with the URL's own host name, so certificates and SNI are those of the name.
 """
 
-import asyncio
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import httpcore
@@ -28,19 +24,6 @@ more: a body of 2.9 MB takes 3 ms of CPU this way, and 6 ms that way."""
 _MAX_TRIED = 4  # addresses of one name; each may take the whole time to connect
 
 
-_LOOKUPS = 64  # at a time; a thread that waits costs little
-# Of their own: a stranger names hosts whose servers are silent, and a thread waits for each for half a
-# minute. Files are read in the loop's threads, of which there are few.
-_threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="resolve")
-
-
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """Ask the system's resolver, in a thread."""
-    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_threads, ask)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
 class CheckedNetwork(httpcore.AsyncNetworkBackend):
     """Opens TCP connections for httpcore; see the module's docstring."""
 
@@ -48,7 +31,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         self,
         allow: AllowList,
         ports: frozenset[int],
-        resolve: Resolve = resolve,
+        resolve: Resolve,
         judge: Callable[[Address], bool] = is_public,
     ) -> None:
         self._inner = httpcore.AnyIOBackend()

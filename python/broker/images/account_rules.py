@@ -14,10 +14,10 @@ from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
+from broker.concurrency.shares import Asker, Shares
 from broker.concurrency.single_flight import SingleFlight
 from broker.errors import NotFound, SlowDown, Unavailable
 from broker.images.host_rules import HostRules
-from broker.images.shares import Asker, Shares
 from broker.images.turns import Turns
 from broker.storage.image_rules import ImageRules, StoredImageRules
 

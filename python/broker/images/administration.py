@@ -50,20 +50,23 @@ async def change_rules(database: Database, account: str, change: RuleChange) -> 
         NotFound: there is no such account.
         InvalidRequest: a host or a preset is not valid, or there are too many.
     """
-    stored = ImageRules(database)
-    rules = await stored.get(account)
-    if change.hosts is not None:
-        rules = replace(rules, hosts=_hosts(change.hosts))
-    if change.presets is not None:
-        rules = replace(rules, presets=_presets(rules.presets, change.presets))
-    made_key = None
-    if change.signing == "off":
-        rules = replace(rules, signing_keys=())
-    elif change.signing == "rotate" or (change.signing == "on" and not rules.signing_keys):
-        made_key = secrets.token_urlsafe(32)
-        rules = replace(rules, signing_keys=(made_key, *rules.signing_keys)[:_KEYS])
-    await stored.put(account, rules, Actor.operator())
-    return Changed(rules, made_key)
+    is_made, key = False, secrets.token_urlsafe(32)
+
+    def changed(rules: StoredImageRules) -> StoredImageRules:
+        nonlocal is_made
+        if change.hosts is not None:
+            rules = replace(rules, hosts=_hosts(change.hosts))
+        if change.presets is not None:
+            rules = replace(rules, presets=_presets(rules.presets, change.presets))
+        if change.signing == "off":
+            rules = replace(rules, signing_keys=())
+        elif change.signing == "rotate" or (change.signing == "on" and not rules.signing_keys):
+            is_made = True
+            rules = replace(rules, signing_keys=(key, *rules.signing_keys)[:_KEYS])
+        return rules
+
+    rules = await ImageRules(database).change(account, changed, Actor.operator())
+    return Changed(rules, key if is_made else None)
 
 
 def _hosts(entries: Sequence[str]) -> tuple[str, ...]:

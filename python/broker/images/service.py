@@ -23,6 +23,7 @@ import msgspec
 from broker.auth.local_rates import LocalRate
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
+from broker.concurrency.shares import Asker
 from broker.concurrency.single_flight import SingleFlight
 from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, SlowDown, Unavailable
@@ -41,7 +42,6 @@ from broker.images.jobs import DecodeLimits, Description, Job, JobReply
 from broker.images.key_locks import KeyLocks
 from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
 from broker.images.purges import Origin, PurgeBook
-from broker.images.shares import Asker
 from broker.images.signatures import Signature, check_signature
 from broker.images.sources import FoundSource, Source, Sources
 from broker.images.usage import UsageCounter

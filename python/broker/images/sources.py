@@ -21,6 +21,7 @@ import msgspec
 
 from broker.clock import Clock
 from broker.concurrency.caches import TtlCache
+from broker.concurrency.shares import Asker, Shares
 from broker.concurrency.single_flight import SingleFlight
 from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, Unavailable
@@ -31,7 +32,6 @@ from broker.images.disk_cache import DiskCache
 from broker.images.host_rules import HostRules
 from broker.images.key_locks import KeyLocks
 from broker.images.purges import Origin, PurgeBook
-from broker.images.shares import Asker, Shares
 from broker.images.turns import Turns, TurnsByKey
 from broker.images.usage import UsageCounter
 
@@ -238,6 +238,7 @@ class Sources:
             headers=headers,
             check=rules.check_target,
             count=count.take,
+            asker=asker,
         )
         async with (
             self._hosts.held(parse_url(url).host, asker),

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from broker.images.shares import Asker, Shares
+from broker.concurrency.shares import Asker, Shares
 
 _Line = deque[asyncio.Future[None]]
 

@@ -31,10 +31,10 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
+from broker.concurrency.shares import NOBODY, Asker, Shares
 from broker.errors import Unavailable
 from broker.images.errors import DecoderEnded, UnprocessableImage
 from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned
-from broker.images.shares import NOBODY, Asker, Shares
 from broker.images.turns import Turns
 
 _CHILD = "broker.images.child"

@@ -13,10 +13,14 @@ import orjson
 
 from broker.clock import Clock
 from broker.concurrency.caches import TtlCache
+from broker.concurrency.shares import Asker
 from broker.concurrency.single_flight import SingleFlight
 from broker.domain.data_sources import OutgoingRequest
 from broker.errors import SlowDown
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
+
+Project = tuple[str, str]
+"""An account, and the id of one of its projects."""
 
 _OVERHEAD_BYTES = 1024  # of one kept reply beside its body, its headers among it
 
@@ -52,7 +56,7 @@ class SourceReplies:
         self._fetcher = fetcher
         self._clock = clock
         self._config = config
-        self._busy: Counter[tuple[str, str]] = Counter()
+        self._busy: Counter[Project] = Counter()
         self._kept: TtlCache[bytes, Fetched] = TtlCache(clock, 0, config.cache_bytes, _size)
         self._single_flight: SingleFlight[bytes, SourceReply] = SingleFlight()
 
@@ -62,12 +66,13 @@ class SourceReplies:
         await self._fetcher.close()
 
     async def get(
-        self, project: tuple[str, str], request: OutgoingRequest, total_s: float, cache_s: float
+        self, project: Project, asker: Asker, request: OutgoingRequest, total_s: float, cache_s: float
     ) -> SourceReply:
         """The reply to a request, fetched or kept.
 
         Args:
-            project: account and project id; nothing is shared between two.
+            project: nothing is shared between two.
+            asker: for whom it is fetched, where it is not kept.
             total_s: how long fetching may take.
             cache_s: how long a good reply may be used again; 0 for not at all.
 
@@ -76,25 +81,33 @@ class SourceReplies:
             ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout: see `Fetcher.fetch`.
         """
         if request.method != "GET" or cache_s <= 0:
-            return SourceReply(await self._fetch(project, request, total_s), 0)
+            return SourceReply(await self._fetch(project, asker, request, total_s), 0)
         key = _key(project, request)
         kept = self._find(key)
         if kept is not None:
             return kept
         return await self._single_flight.run(
-            key, lambda: self._fetch_and_keep(key, project, request, total_s, cache_s)
+            key, lambda: self._fetch_and_keep(key, project, asker, request, total_s, cache_s)
         )
 
     async def _fetch_and_keep(
-        self, key: bytes, project: tuple[str, str], request: OutgoingRequest, total_s: float, cache_s: float
+        self,
+        key: bytes,
+        project: Project,
+        asker: Asker,
+        request: OutgoingRequest,
+        total_s: float,
+        cache_s: float,
     ) -> SourceReply:
-        fetched = await self._fetch(project, request, total_s)
+        fetched = await self._fetch(project, asker, request, total_s)
         if not 200 <= fetched.status < 300:
             return SourceReply(fetched, 0)
         self._kept.put(key, fetched, lasts_s=cache_s)
         return SourceReply(fetched, cache_s)
 
-    async def _fetch(self, project: tuple[str, str], request: OutgoingRequest, total_s: float) -> Fetched:
+    async def _fetch(
+        self, project: Project, asker: Asker, request: OutgoingRequest, total_s: float
+    ) -> Fetched:
         if self._busy[project] >= self._config.project_requests:
             raise SlowDown("too many requests of this project are in progress", retry_after_s=1)
         self._busy[project] += 1
@@ -107,6 +120,7 @@ class SourceReplies:
                     method=request.method,
                     headers=request.headers,
                     body=request.body,
+                    asker=asker,
                 )
             )
         finally:
@@ -126,6 +140,6 @@ def _size(fetched: Fetched) -> int:
     return len(fetched.body) + _OVERHEAD_BYTES
 
 
-def _key(project: tuple[str, str], request: OutgoingRequest) -> bytes:
+def _key(project: Project, request: OutgoingRequest) -> bytes:
     content = [*project, request.method, request.url, sorted(request.headers.items())]
     return hashlib.sha256(orjson.dumps(content)).digest()

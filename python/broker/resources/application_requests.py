@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import Field, InstanceOf
 
+from broker.auth.rate_limits import caller_of
+from broker.concurrency.shares import Asker
 from broker.domain import permissions
 from broker.domain.data_sources import (
     DataSource,
@@ -78,8 +80,9 @@ async def _request(context: Context, params: ApplicationRequestParams, method: M
     request = build_request(source, SourceCall(method, params.query, sent, body))
     await services.fetch_rate.take(account, context.address)
     total_s = services.settings.fetch_timeout_s if source.timeout_ms is None else source.timeout_ms / 1000
+    asker = Asker(account, context.address and caller_of(context.address))
     reply = await services.source_replies.get(
-        (account, params.project_id), request, total_s, source.cache_seconds or 0
+        (account, params.project_id), asker, request, total_s, source.cache_seconds or 0
     )
     left_s = math.floor(reply.left_s)
     fetched = reply.fetched

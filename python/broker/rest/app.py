@@ -219,7 +219,7 @@ class RestApp(Door):
             allow = (b"allow", streams.METHODS.encode())
             await exchange.whole(204, b"", "", [allow, *streams.PREFLIGHT])
             return
-        if method not in ("GET", "HEAD"):
+        if method != "GET":
             raise _wrong_method(streams.METHODS)
         account = self._account(headers)
         await self._services.known_accounts.require(account, caller.address)

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 from broker.auth.rate_limits import caller_of
 from broker.clock import Clock
+from broker.concurrency.shares import Asker, Shares
 from broker.domain.statistics import ImagesUsed
 from broker.domain.values import is_account_name
 from broker.errors import MethodNotAllowed, NotFound, shorten
@@ -19,7 +20,6 @@ from broker.ids import IdSource
 from broker.image_urls import PREFIX
 from broker.images.errors import InvalidImageUrl
 from broker.images.service import Picture
-from broker.images.shares import Asker, Shares
 from broker.images.signatures import Signature
 from broker.images.usage import UsageCounter
 from broker.metrics import catalogue

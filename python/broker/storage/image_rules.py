@@ -1,10 +1,9 @@
 """The rules of accounts for images, in PostgreSQL."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import asyncpg
 import orjson
 
 from broker.domain.audit import Actor, AuditEntry
@@ -16,11 +15,14 @@ _FIND = """
 SELECT r.hosts, r.presets::text AS presets, r.signing_keys
 FROM accounts a LEFT JOIN image_rules r ON r.account = a.name WHERE a.name = $1
 """
-_PUT = """
-INSERT INTO image_rules (account, hosts, presets, signing_keys) VALUES ($1, $2, $3, $4)
-ON CONFLICT (account) DO UPDATE
-SET hosts = EXCLUDED.hosts, presets = EXCLUDED.presets, signing_keys = EXCLUDED.signing_keys
+_MAKE_ROW = """
+INSERT INTO image_rules (account) SELECT name FROM accounts WHERE name = $1 FOR KEY SHARE
+ON CONFLICT DO NOTHING
 """
+_LOCK = """
+SELECT hosts, presets::text AS presets, signing_keys FROM image_rules WHERE account = $1 FOR NO KEY UPDATE
+"""
+_UPDATE = "UPDATE image_rules SET hosts = $2, presets = $3, signing_keys = $4 WHERE account = $1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +51,28 @@ class ImageRules:
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_FIND, account)
         if row is None:
-            raise NotFound("there is no such account")
+            raise _no_account()
         return StoredImageRules() if row["hosts"] is None else _rules(row)
 
-    async def put(self, account: str, rules: StoredImageRules, by: Actor) -> None:
-        """Replace the rules of an account, and log it without the keys. Raises NotFound."""
+    async def change(
+        self, account: str, change: Callable[[StoredImageRules], StoredImageRules], by: Actor
+    ) -> StoredImageRules:
+        """Change the rules of an account, and log it without the keys.
+
+        Args:
+            change: the rules → what they become; no other change happens between.
+
+        Raises:
+            NotFound: there is no such account.
+        """
         async with self._database.transaction() as connection:
+            await connection.execute(_MAKE_ROW, account)
+            row = await connection.fetchrow(_LOCK, account)
+            if row is None:
+                raise _no_account()
+            rules = change(_rules(row))
             presets = orjson.dumps(dict(rules.presets)).decode()
-            try:
-                await connection.execute(_PUT, account, rules.hosts, presets, rules.signing_keys)
-            except asyncpg.ForeignKeyViolationError:
-                raise NotFound("there is no such account") from None
+            await connection.execute(_UPDATE, account, rules.hosts, presets, rules.signing_keys)
             told = {
                 "hosts": [*rules.hosts],
                 "presets": dict(rules.presets),
@@ -68,6 +81,11 @@ class ImageRules:
             await append_audit(
                 connection, account, AuditEntry(by, "account.updated", account, {"images": told})
             )
+        return rules
+
+
+def _no_account() -> NotFound:
+    return NotFound("there is no such account")
 
 
 def _rules(row: Any) -> StoredImageRules:

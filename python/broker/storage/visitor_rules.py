@@ -1,8 +1,8 @@
 """Who counts as a visitor of the accounts' polls, in PostgreSQL."""
 
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -23,11 +23,13 @@ INSERT INTO visitor_rules (account, secret) SELECT name, $2 FROM accounts WHERE 
 ON CONFLICT (account) DO UPDATE SET secret = coalesce(visitor_rules.secret, EXCLUDED.secret)
 RETURNING secret
 """
-_PUT = """
-INSERT INTO visitor_rules (account, keys, secret, required) VALUES ($1, $2, $3, $4)
-ON CONFLICT (account) DO UPDATE
-SET keys = EXCLUDED.keys, secret = EXCLUDED.secret, required = EXCLUDED.required
+_MAKE_ROW = """
+INSERT INTO visitor_rules (account) SELECT name FROM accounts WHERE name = $1 FOR KEY SHARE
+ON CONFLICT DO NOTHING
 """
+# A secret that is made meanwhile waits too, so a change never takes it away unseen.
+_LOCK = "SELECT keys, secret, required FROM visitor_rules WHERE account = $1 FOR NO KEY UPDATE"
+_UPDATE = "UPDATE visitor_rules SET keys = $2, secret = $3, required = $4 WHERE account = $1"
 
 
 class StoredRules(NamedTuple):
@@ -56,7 +58,7 @@ class VisitorRules:
         self, connection: asyncpg.Connection, accounts: Sequence[str]
     ) -> Mapping[str, StoredRules]:
         rows = await connection.fetch(_FIND, accounts)
-        return {row["name"]: StoredRules(tuple(row["keys"]), row["secret"], row["required"]) for row in rows}
+        return {row["name"]: _rules(row) for row in rows}
 
     async def make_secret(self, account: str) -> bytes:
         """The secret under which visitors are handed out, made if there is none. Raises NotFound."""
@@ -67,12 +69,29 @@ class VisitorRules:
             raise NotFound("there is no such account")
         return secret
 
-    async def put(self, account: str, rules: StoredRules, by: Actor) -> None:
-        """Replace the rules of an account, and log them without keys. Raises NotFound."""
+    async def change(
+        self, account: str, change: Callable[[StoredRules], StoredRules], by: Actor
+    ) -> StoredRules:
+        """Change the rules of an account, and log them without keys, where they differ then.
+
+        Args:
+            change: the rules → what they become; no other change happens between.
+
+        Raises:
+            NotFound: there is no such account.
+        """
         async with self._database.transaction() as connection:
-            try:
-                await connection.execute(_PUT, account, *rules)
-            except asyncpg.ForeignKeyViolationError:
-                raise NotFound("there is no such account") from None
-            told = {"visitorKeys": len(rules.keys), "visitors": rules.required}
-            await append_audit(connection, account, AuditEntry(by, "account.updated", account, told))
+            await connection.execute(_MAKE_ROW, account)
+            before = _rules(await connection.fetchrow(_LOCK, account))
+            rules = change(before)
+            if rules != before:
+                await connection.execute(_UPDATE, account, *rules)
+                told = {"visitorKeys": len(rules.keys), "visitors": rules.required}
+                await append_audit(connection, account, AuditEntry(by, "account.updated", account, told))
+        return rules
+
+
+def _rules(row: Any) -> StoredRules:
+    if row is None:
+        raise NotFound("there is no such account")
+    return StoredRules(tuple(row["keys"]), row["secret"], row["required"])

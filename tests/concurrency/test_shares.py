@@ -1,9 +1,9 @@
-"""`broker.images.shares`: how much of something one of many may hold."""
+"""`broker.concurrency.shares`: how much of something one of many may hold."""
 
 import pytest
 
+from broker.concurrency.shares import Asker, Shares
 from broker.errors import Unavailable
-from broker.images.shares import Asker, Shares
 
 
 def take_all(shares: Shares, asker: Asker) -> int:
