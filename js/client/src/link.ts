@@ -57,8 +57,11 @@ export class Link {
     onNotification: (link: Link, method: string, params: Raw) => void,
   ): Promise<Link> {
     return new Promise((resolve, reject) => {
-      const query = token ? `${url.includes("?") ? "&" : "?"}access_token=${encodeURIComponent(token)}` : "";
-      const socket = new socketClass(url + query);
+      // In batches: a browser spends more on a message than on what is in it.
+      const target = new URL(url);
+      target.searchParams.set("batch", "true");
+      if (token) target.searchParams.set("access_token", token);
+      const socket = new socketClass(target.href);
       const fail = () => {
         clearTimeout(timer);
         socket.onopen = socket.onclose = null;

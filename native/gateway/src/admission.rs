@@ -40,7 +40,14 @@ impl Gateway {
             ));
         }
         match door {
-            Door::WebSocket => self.identify(core, slot, request, account),
+            Door::WebSocket => {
+                let Some(is_joined) = find_batch(request) else {
+                    let text = "batch is true or false";
+                    return Admission::Refuse(Refusal::json(400, "invalid_request", text));
+                };
+                core.set_joined(slot, is_joined);
+                self.identify(core, slot, request, account)
+            }
             Door::Stream(program) => {
                 Self::make_readable(core, slot, request, &account);
                 if let Some(answer) = streams::answer_at_once(request) {
@@ -113,6 +120,15 @@ fn find_door(request: &Request) -> Result<Door, Refusal> {
         return Err(refusal.with_header("Upgrade", "websocket"));
     }
     Ok(Door::WebSocket)
+}
+
+/// Whether a client wants several notifications as one message; None when it says neither yes nor no.
+fn find_batch(request: &Request) -> Option<bool> {
+    match request.query_value("batch").as_deref() {
+        None | Some("false") => Some(false),
+        Some("true") => Some(true),
+        Some(_) => None,
+    }
 }
 
 enum Token {

@@ -45,7 +45,7 @@ impl<H: Handler> Core<H> {
         };
         let mut is_done = true;
         for framing in Framing::ALL {
-            is_done &= self.serve(place, framing);
+            is_done &= self.is_held_back(place, framing) || self.serve(place, framing);
         }
         if !is_done {
             self.grown.push_back(place);

@@ -113,6 +113,8 @@ pub(super) struct Connection<C> {
     pub peer: Peer,
     /// The protocol that it uses; fixed once it is open.
     pub wire: Wire,
+    /// Several entries that are sent together are one message; used by a WebSocket only, and fixed as well.
+    pub is_joined: bool,
     /// Used by a WebSocket only.
     pub deflate: Option<DeflateParams>,
     pub decoder: Decoder,
@@ -317,6 +319,7 @@ impl<C: ClientState> Connection<C> {
                 is_counted: false,
             },
             wire: Wire::default(),
+            is_joined: false,
             deflate: None,
             decoder: Decoder::new(Role::Server, 0, false),
             handshake: None,
@@ -369,12 +372,13 @@ impl<C: ClientState> Connection<C> {
     /// The form in which it receives the entries of a log, which decides its audience of a topic. Only a client with
     /// the full window can take every shared deflated frame.
     pub fn framing(&self) -> Framing {
-        match self.wire {
-            Wire::Events => Framing::Events,
-            Wire::WebSocket if self.deflate.is_some_and(|params| params.suits(usize::MAX)) => {
-                Framing::Deflated
-            }
-            Wire::WebSocket => Framing::Plain,
+        let is_deflated = self.deflate.is_some_and(|params| params.suits(usize::MAX));
+        match (self.wire, is_deflated, self.is_joined) {
+            (Wire::Events, ..) => Framing::Events,
+            (Wire::WebSocket, true, true) => Framing::JoinedDeflated,
+            (Wire::WebSocket, true, false) => Framing::Deflated,
+            (Wire::WebSocket, false, true) => Framing::Joined,
+            (Wire::WebSocket, false, false) => Framing::Plain,
         }
     }
 }

@@ -91,6 +91,7 @@ impl<H: Handler> Core<H> {
             audiences: Audiences::default(),
             subscribers: 0,
             is_growing: false,
+            is_held: false,
         })
     }
 

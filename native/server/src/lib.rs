@@ -50,6 +50,7 @@ mod event_loop;
 mod figures;
 mod following;
 mod handler;
+mod holding;
 mod lag;
 mod life;
 mod lock;

@@ -9,7 +9,7 @@ use broker_core::log::Span;
 use broker_core::protocol::Deflater;
 
 use super::broadcast::SLICE;
-use super::connection::{ConnId, Connection, Rate, Slab, SlotIndex, State, Tick};
+use super::connection::{ConnId, Connection, NEVER, Rate, Slab, SlotIndex, State, Tick};
 use super::handler::Handler;
 use super::send::Sender;
 use super::shared::Shared;
@@ -42,6 +42,9 @@ pub struct Core<H: Handler> {
     pub(super) unread: VecDeque<SlotIndex>,
     /// Topics with entries to broadcast, the longest waiting first.
     pub(super) grown: VecDeque<u32>,
+    /// Topics of which somebody waits for more, and when the first of them has waited enough.
+    pub(super) held: Vec<u32>,
+    pub(super) held_until_ms: u64,
     /// Subscribers of one slice of a broadcast.
     pub(super) slice: usize,
     /// Subscribers served since the delay was last measured.
@@ -81,6 +84,8 @@ impl<H: Handler> Core<H> {
             waiting_bytes: 0,
             resumed: Vec::new(),
             grown: VecDeque::new(),
+            held: Vec::new(),
+            held_until_ms: NEVER,
             slice: SLICE,
             unmeasured: 0,
             share: Duration::ZERO,

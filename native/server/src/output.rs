@@ -5,6 +5,8 @@
 //! output of its own, or is behind, is served alone: its out-buffer first, then each log in which it is behind. It gets
 //! a share, then it queues again, and broadcasts of new entries go before the queue.
 //!
+//! A client that asks for batches gets the entries of a few milliseconds as one message (`holding`).
+//!
 //! Frames, or events on an event stream, never interleave: when a socket takes part of a frame, the rest of that one
 //! frame is copied into the out-buffer, and the cursor moves to the next frame. So cursors always point between frames,
 //! and whatever is added to the out-buffer later follows a whole frame.
@@ -18,6 +20,9 @@ use super::shared::Counters;
 
 /// How much is deflated before others have their turn: 2 ms of work at 60 MB/s.
 const DEFLATE_BYTES: u64 = 128 << 10;
+/// The longest joined frame, but for a longer entry: what a page reads of it in one task, some 200 events, leaves it time
+/// to draw.
+const JOINED_BYTES: u64 = 64 << 10;
 
 impl<H: Handler> Core<H> {
     pub(super) fn read_log(
@@ -31,12 +36,19 @@ impl<H: Handler> Core<H> {
     ) -> Result<(), Lost> {
         let (shared, deflater) = (&self.topics.at(place).shared, &mut self.deflater);
         match framing {
-            Framing::Plain => {}
-            Framing::Deflated => shared.deflate(until, DEFLATE_BYTES, |payload, out| {
-                deflater.compress(payload, out);
-            }),
+            Framing::Plain | Framing::Joined => {}
+            Framing::Deflated | Framing::JoinedDeflated => {
+                shared.deflate(until, DEFLATE_BYTES, |payload, out| {
+                    deflater.compress(payload, out);
+                });
+            }
             Framing::Events => shared.log.lock().make_events(until, bytes),
         }
+        let bytes = if framing.is_joined() {
+            bytes.min(JOINED_BYTES)
+        } else {
+            bytes
+        };
         let log = shared.log.lock();
         log.read(cursor, until, bytes, framing, span)
     }

@@ -164,6 +164,8 @@ pub(super) struct Audience {
     pub unmet: usize,
     /// The topic's head when the pass began: every subscriber already reached has everything before it.
     pub pass_head: u64,
+    /// Of those who want joined frames: when the next pass may begin, in loop milliseconds.
+    pub next_ms: u64,
 }
 
 impl Audience {
@@ -225,10 +227,12 @@ pub(super) struct Topic {
     pub grown_us: u64,
     /// The subscribers that are served together.
     pub audiences: Audiences,
-    /// Subscriptions of this loop, live or not, plus one while `is_growing`.
+    /// Subscriptions of this loop, live or not, plus one while `is_growing` and one while `is_held`.
     pub subscribers: usize,
     /// Whether the topic is in the queue of topics to broadcast.
     pub is_growing: bool,
+    /// Whether an audience waits for more to come.
+    pub is_held: bool,
 }
 
 /// A loop's logs, by index and by number.

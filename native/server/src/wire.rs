@@ -77,6 +77,11 @@ impl<H: Handler> Core<H> {
         self.connection(slot).wire = wire;
     }
 
+    /// Says that a client that is about to be let in wants several notifications as one message.
+    pub fn set_joined(&mut self, slot: SlotIndex, is_joined: bool) {
+        self.connection(slot).is_joined = is_joined;
+    }
+
     /// Lets pages of an origin, or of any for `*`, read the response to their request.
     pub fn set_readable_by(&mut self, slot: SlotIndex, origin: Option<String>) {
         if let Some(handshake) = &mut self.connection(slot).handshake {

@@ -304,7 +304,11 @@ _CROWDED = (
 )
 
 REFUSALS = (
-    Refusal(400, "invalid_request", "The request is not a valid handshake (RFC 6455, section 4.2.1)."),
+    Refusal(
+        400,
+        "invalid_request",
+        "The request is not a valid handshake (RFC 6455, section 4.2.1), or `batch` is not a truth value.",
+    ),
     Refusal(401, "invalid_token", "The token is malformed, expired or revoked.", ("WWW-Authenticate",)),
     Refusal(403, "insufficient_scope", "The account does not allow this `Origin`."),
     Refusal(404, "not_found", "The path does not exist, or the host name has no account."),

@@ -252,6 +252,11 @@ def _handshake() -> dict[str, Any]:
         "minLength": 1,
         "description": "A token, if the client cannot send the header.",
     }
+    batch = {
+        "type": "string",
+        "enum": ["true", "false"],
+        "description": "With `true`, notifications within 8 ms of each other arrive as one JSON array.",
+    }
     headers = {
         "Authorization": {
             "type": "string",
@@ -269,7 +274,7 @@ def _handshake() -> dict[str, Any]:
     }
     return {
         "method": "GET",
-        "query": {"type": "object", "properties": {"access_token": token}},
+        "query": {"type": "object", "properties": {"access_token": token, "batch": batch}},
         "headers": {"type": "object", "properties": headers},
         "bindingVersion": "0.1.0",
     }

@@ -1,5 +1,7 @@
 /** Where WebSocket is blocked. */
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
 import type { Browser } from "playwright-core";
 import { Client } from "../../src/index.js";
@@ -180,6 +182,35 @@ test("more programs than streams end with the reason", { timeout: 60_000 }, asyn
   client.close();
 });
 
+test(
+  "a page behind a proxy that refuses WebSocket and buffers streams is told so",
+  { timeout: 90_000 },
+  async () => {
+    const programId = await makeProgram(admin);
+    const proxy = await openBufferingProxy();
+    const page = await openPage(browser, pages.url, initWith("window.sockets.isBlocked = true;"));
+    const failed = await page.evaluate(
+      async ({ url, proxied, programId, timing }) => {
+        const fetch: typeof globalThis.fetch = (input, init) => {
+          const asked = new URL(String(input));
+          return globalThis.fetch(asked.pathname.endsWith("/stream") ? `${proxied}/${asked}` : input, init);
+        };
+        const { Client } = (window as any).OnAir;
+        const client = new Client(url, {
+          timing: { ...timing, openTimeoutMs: 500, firstDeadlineMs: 6_000 },
+          fetch,
+        });
+        return client.subscribe(programId).ready.then(String, String);
+      },
+      { url: URL_OF_BROKER, proxied: proxy.url, programId, timing: TIMING },
+    );
+    assert.match(failed, /^ConnectionFailed: no answer in 6 s/);
+    assert.ok(proxy.streams() >= 2, "it goes on trying");
+    await page.close();
+    proxy.close();
+  },
+);
+
 test("a way that buffers streams is found out, and the other way is tried", { timeout: 60_000 }, async () => {
   const programId = await makeProgram(admin);
   let isBlocked = true;
@@ -208,3 +239,23 @@ test("a way that buffers streams is found out, and the other way is tried", { ti
   assert.deepEqual(await readNumbers(subscription, 1), [0, 1]);
   client.close();
 });
+
+/** A proxy that gives a stream on only when it has ended; the path is the address that it stands before. */
+async function openBufferingProxy(): Promise<{ url: string; streams: () => number; close: () => void }> {
+  let streams = 0;
+  const server = createServer(async (request, reply) => {
+    streams++;
+    const gone = new AbortController();
+    reply.on("close", () => gone.abort());
+    try {
+      const upstream = await fetch(String(request.url).slice(1), { signal: gone.signal });
+      const whole = await upstream.text();
+      reply.writeHead(upstream.status, { "Access-Control-Allow-Origin": "*" }).end(whole);
+    } catch {
+      reply.destroy();
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return { url: `http://127.0.0.1:${port}`, streams: () => streams, close: () => server.close() };
+}

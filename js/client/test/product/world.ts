@@ -138,7 +138,7 @@ export async function openBrowser(env = process.env): Promise<Browser> {
 
 /** Runs before the page's own scripts: sockets that a test can cut, block and deafen, and clocks that it can set. */
 export const INIT = `
-  const sockets = (window.sockets = { open: new Set(), made: 0, isBlocked: false, isDeaf: false });
+  const sockets = (window.sockets = { open: new Set(), made: 0, messages: 0, isBlocked: false, isDeaf: false });
   sockets.cut = () => { for (const each of sockets.open) each.close(); };
   const Real = window.WebSocket;
   window.WebSocket = class extends Real {
@@ -148,7 +148,7 @@ export const INIT = `
       sockets.open.add(this);
       super.addEventListener("close", () => sockets.open.delete(this));
     }
-    set onmessage(handle) { super.onmessage = handle && ((message) => sockets.isDeaf || handle(message)); }
+    set onmessage(handle) { super.onmessage = handle && ((message) => { sockets.messages++; sockets.isDeaf || handle(message); }); }
     send(text) { if (!sockets.isDeaf) super.send(text); }
   };
   let aheadMs = 0;

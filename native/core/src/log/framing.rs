@@ -12,18 +12,45 @@ pub enum Framing {
     Deflated,
     /// Server-Sent Events.
     Events,
+    /// As [`Plain`](Self::Plain), but several entries that are read at once are one frame: a JSON array.
+    Joined,
+    /// As [`Deflated`](Self::Deflated), joined likewise.
+    JoinedDeflated,
 }
 
 impl Framing {
     /// All of them, each at the index of its number.
-    pub const ALL: [Self; 3] = [Self::Plain, Self::Deflated, Self::Events];
+    pub const ALL: [Self; 5] = [
+        Self::Plain,
+        Self::Deflated,
+        Self::Events,
+        Self::Joined,
+        Self::JoinedDeflated,
+    ];
 
-    /// Bytes of the first entry of `entries`, which are whole entries of a log.
+    /// The same with a frame for each entry: how a log keeps it.
+    #[must_use]
+    pub fn apart(self) -> Self {
+        match self {
+            Self::Plain | Self::Joined => Self::Plain,
+            Self::Deflated | Self::JoinedDeflated => Self::Deflated,
+            Self::Events => Self::Events,
+        }
+    }
+
+    /// Whether several entries make one frame.
+    #[must_use]
+    pub fn is_joined(self) -> bool {
+        self != self.apart()
+    }
+
+    /// Bytes of the first entry of `entries`, which are whole entries of a log, not joined.
     #[must_use]
     pub fn entry_bytes(self, entries: &[u8]) -> usize {
-        match self {
-            Self::Plain | Self::Deflated => frame_bytes(entries),
-            Self::Events => events::event_bytes(entries),
+        if self == Self::Events {
+            events::event_bytes(entries)
+        } else {
+            frame_bytes(entries)
         }
     }
 }

@@ -14,6 +14,8 @@
 //! whatever the number of subscribers. An entry without a deflated frame is sent plain, which RFC 7692, section 6
 //! allows frame by frame. A third track holds the newest entries as Server-Sent Events, also encoded once. A
 //! [`Framing`] says which form a reader wants.
+//! A reader that asks for few messages gets the entries that are read together *joined*: their finished frames are
+//! copied into one frame, once for all readers at the same cursor, and none is encoded or compressed again.
 //!
 //! A log does not know its readers, their rights, or the time.
 
@@ -21,6 +23,7 @@ mod encoding;
 mod entry;
 mod framing;
 mod history;
+mod joining;
 mod segment;
 mod span;
 mod track;

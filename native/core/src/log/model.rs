@@ -272,9 +272,10 @@ impl Model {
             .filter(|told| told.seq > seq || (told.seq == seq && !told.is_push))
             .cloned()
             .collect();
-        let [got, events] = framings(self.wanted)
+        let [got, events, joined] = framings(self.wanted)
             .map(|framing| read_all(&mut self.log, cursor, self.budget, framing).expect("here"));
         assert_eq!(got, events, "after {seq}");
+        assert_eq!(got, joined, "after {seq}");
         let messages: Vec<_> = expected.iter().map(Told::message).collect();
         let mut items = Vec::new();
         let next = self
@@ -321,14 +322,14 @@ pub(crate) fn message(method: &str, params: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Of those who read frames, and of those who read events.
-fn framings(wanted: [usize; Framing::ALL.len()]) -> [Framing; 2] {
+/// Of those who read frames, of those who read events, and of those who read few frames.
+fn framings(wanted: [usize; Framing::ALL.len()]) -> [Framing; 3] {
     let frames = if wanted[Framing::Deflated as usize] > 0 {
         Framing::Deflated
     } else {
         Framing::Plain
     };
-    [frames, Framing::Events]
+    [frames, Framing::Events, Framing::Joined]
 }
 
 /// Everything from `cursor` to the tip, in reads of about `budget` bytes.
@@ -342,8 +343,8 @@ pub(crate) fn read_all(
     while cursor != log.tip() {
         let tip = log.tip();
         match framing {
-            Framing::Plain => {}
-            Framing::Deflated => deflate_some(log, tip, budget),
+            Framing::Plain | Framing::Joined => {}
+            Framing::Deflated | Framing::JoinedDeflated => deflate_some(log, tip, budget),
             Framing::Events => log.make_events(tip, budget),
         }
         log.read(cursor, tip, budget, framing, &mut span)?;
@@ -375,16 +376,37 @@ fn deflate_some(log: &mut Log, until: u64, budget: u64) {
 fn payloads(span: &Span, framing: Framing) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for mut slice in span.slices() {
+        let (whole, entries) = span.whole(slice, slice.len());
+        assert_eq!(whole, slice.len());
+        if framing.is_joined() && entries > 1 {
+            out.extend(split(&payload(slice)));
+            continue;
+        }
         while !slice.is_empty() {
             let (entry, rest) = slice.split_at(framing.entry_bytes(slice));
             out.push(match framing {
-                Framing::Plain | Framing::Deflated => payload(entry),
                 Framing::Events => message_of(entry),
+                _ => payload(entry),
             });
             slice = rest;
         }
     }
     out
+}
+
+/// The messages of an array.
+fn split(array: &[u8]) -> Vec<Vec<u8>> {
+    let text = std::str::from_utf8(array).expect("our own text");
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    let parts = inner.expect("an array").split(r#",{"jsonrpc""#).enumerate();
+    parts
+        .map(|(number, part)| match number {
+            0 => part.as_bytes().to_vec(),
+            _ => format!(r#"{{"jsonrpc"{part}"#).into_bytes(),
+        })
+        .collect()
 }
 
 /// The payload of a frame.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::framing::Framing;
+use super::joining;
 
 /// The cursor points at entries that the log no longer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,9 @@ pub struct Span {
     copied: Vec<u8>,
     /// How they are framed.
     pub(super) framing: Framing,
-    /// Frames in all slices.
+    /// All of them are one frame.
+    is_joined: bool,
+    /// Entries in all slices: as many frames, unless these are joined.
     pub frames: u64,
     /// The cursor after the last frame.
     pub next: u64,
@@ -36,9 +39,23 @@ impl Span {
         self.copied.clear();
         self.copied.shrink_to(256 << 10);
         self.frames = 0;
+        self.is_joined = false;
     }
 
-    /// The slices in order; each begins and ends at the edge of a frame.
+    /// Makes one frame of the frames of several entries.
+    pub(super) fn join(&mut self) {
+        if self.frames < 2 {
+            return;
+        }
+        let mut joined = Vec::with_capacity(self.bytes() + joining::MORE_BYTES);
+        joining::join(|| self.slices(), &mut joined);
+        self.pieces.clear();
+        self.copied = joined;
+        self.pieces.push(Piece::Copied(0..self.copied.len()));
+        self.is_joined = true;
+    }
+
+    /// The slices in order, of which joined entries have one; each begins and ends at the edge of a frame.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|piece| match piece {
             Piece::Shared(bytes, range) => &bytes[range.clone()],
@@ -52,7 +69,7 @@ impl Span {
         self.slices().map(<[u8]>::len).sum()
     }
 
-    /// Frames in one slice.
+    /// Entries in one slice.
     #[must_use]
     pub fn count_frames(&self, slice: &[u8]) -> u64 {
         if slice.len() == self.bytes() {
@@ -69,6 +86,13 @@ impl Span {
     /// The end of the entry that contains byte `sent` of one slice, and the number of entries up to there.
     #[must_use]
     pub fn whole(&self, slice: &[u8], sent: usize) -> (usize, u64) {
+        if self.is_joined {
+            return if sent == 0 {
+                (0, 0)
+            } else {
+                (slice.len(), self.frames)
+            };
+        }
         let (mut end, mut count) = (0, 0);
         while end < sent {
             end += self.framing.entry_bytes(&slice[end..]);

@@ -45,6 +45,7 @@ impl Handler for Application {
             core.set_wire(slot, Wire::Events);
             self.follow(core, slot, 0);
         }
+        core.set_joined(slot, request.query.as_deref() == Some("batch=true"));
         Admission::Accept
     }
 

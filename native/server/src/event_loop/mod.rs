@@ -112,7 +112,8 @@ impl<H: Handler> EventLoop<H> {
         } else if self.is_at_rest() {
             REST_MS
         } else {
-            self.next_tick_ms.saturating_sub(self.core.now_ms)
+            let next_ms = self.next_tick_ms.min(self.core.held_until_ms);
+            next_ms.saturating_sub(self.core.now_ms)
         };
         self.core.poll.wait(timeout, ready);
         self.core.now_ms = self.core.shared.now_ms();
@@ -129,6 +130,7 @@ impl<H: Handler> EventLoop<H> {
                 return false;
             }
         }
+        self.core.end_holding();
         self.flush();
         self.broadcast();
         self.flush();
@@ -372,6 +374,8 @@ impl Patience {
 mod application_test;
 #[cfg(test)]
 mod deadlines_test;
+#[cfg(test)]
+mod joined_test;
 #[cfg(test)]
 mod shares_test;
 

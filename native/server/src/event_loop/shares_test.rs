@@ -26,14 +26,14 @@ pub(super) type Connection = crate::connection::Connection<Calls>;
 const TOPIC: &str = "main/program/p";
 const WAIT: Duration = Duration::from_secs(20);
 /// Some fourteen shares.
-const HISTORY: u64 = 90;
+pub(super) const HISTORY: u64 = 90;
 const EVENT_BYTES: usize = 10_000;
 
 /// A loop without a thread, with a program.
 pub(super) struct Stage {
     pub event_loop: EventLoop<Application>,
     shared: Arc<Shared<()>>,
-    log: Arc<SharedLog>,
+    pub log: Arc<SharedLog>,
     address: SocketAddr,
     appended: u64,
     ready: Vec<Ready>,
@@ -46,7 +46,7 @@ impl Stage {
         Self::with_history(SendChoice::Send, 0)
     }
 
-    fn new(send: SendChoice) -> Self {
+    pub fn new(send: SendChoice) -> Self {
         Self::with_history(send, HISTORY)
     }
 
@@ -85,11 +85,11 @@ impl Stage {
         stage
     }
 
-    fn publish(&mut self) {
+    pub fn publish(&mut self) {
         self.publish_long(EVENT_BYTES);
     }
 
-    fn publish_long(&mut self, bytes: usize) {
+    pub fn publish_long(&mut self, bytes: usize) {
         self.appended += 1;
         let (seq, pad) = (self.appended, "x".repeat(bytes));
         let params = format!(r#"{{"seq":{seq},"pad":"{pad}"}}"#);
@@ -102,6 +102,10 @@ impl Stage {
         };
         let appended = self.log.log.lock().append(&entry, self.shared.now_ms());
         appended.expect("consecutive");
+        self.announce();
+    }
+
+    pub fn announce(&self) {
         self.log
             .announce(&self.shared.mailboxes, self.shared.now_us());
     }
@@ -131,10 +135,16 @@ impl Stage {
     }
 
     fn connect_with_room(&mut self, bytes: usize) -> Viewer {
+        self.connect_to("/api/v1/ws", bytes)
+    }
+
+    pub fn connect_to(&mut self, target: &str, bytes: usize) -> Viewer {
         let mut viewer = self.connect_silently();
         sockopt::set_socket_recv_buffer_size(&viewer.socket, bytes).expect("a size");
-        let head = "GET /api/v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+        let head = format!(
+            "GET {target} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        );
         viewer.socket.write_all(head.as_bytes()).expect("room");
         self.turn_until(|_| viewer.has_head());
         viewer
@@ -153,7 +163,7 @@ impl Stage {
     }
 
     /// A viewer that has everything and waits for what comes.
-    fn connect_live(&mut self) -> Viewer {
+    pub fn connect_live(&mut self) -> Viewer {
         let mut viewer = self.connect();
         viewer.send(&call("subscribe", ""));
         self.turn_until(|_| viewer.read_what_is_there() == 1);
@@ -203,7 +213,7 @@ pub(super) struct Viewer {
     /// Calls sent.
     asked: usize,
     bytes: Vec<u8>,
-    messages: Vec<String>,
+    pub messages: Vec<String>,
 }
 
 const SERVERTIME: &str = r#"{"jsonrpc":"2.0","id":1,"method":"servertime"}"#;
@@ -269,7 +279,7 @@ impl Viewer {
     }
 
     /// Takes the messages that have come, and returns how many there were so far.
-    fn read_what_is_there(&mut self) -> usize {
+    pub fn read_what_is_there(&mut self) -> usize {
         self.receive();
         while let Some((header, header_bytes)) = parse_header(&self.bytes).expect("whole frames") {
             let end = header_bytes + usize::try_from(header.payload_bytes).expect("small");
@@ -327,7 +337,7 @@ impl Viewer {
     }
 
     /// The seqs of all events, in the order they came.
-    fn seqs(&self) -> Vec<u64> {
+    pub fn seqs(&self) -> Vec<u64> {
         let events = self.messages.iter().flat_map(|message| {
             message
                 .split(r#"{"seq":"#)

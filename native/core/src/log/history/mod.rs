@@ -130,8 +130,8 @@ impl Log {
     /// Counts one more follower that reads with this framing.
     pub fn want(&mut self, framing: Framing) {
         match framing {
-            Framing::Plain => {}
-            Framing::Deflated => self.want_deflated(),
+            Framing::Plain | Framing::Joined => {}
+            Framing::Deflated | Framing::JoinedDeflated => self.want_deflated(),
             Framing::Events => self.want_events(),
         }
     }
@@ -139,8 +139,8 @@ impl Log {
     /// Removes one such follower.
     pub fn unwant(&mut self, framing: Framing) {
         match framing {
-            Framing::Plain => {}
-            Framing::Deflated => self.unwant_deflated(),
+            Framing::Plain | Framing::Joined => {}
+            Framing::Deflated | Framing::JoinedDeflated => self.unwant_deflated(),
             Framing::Events => self.unwant_events(),
         }
     }

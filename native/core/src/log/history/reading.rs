@@ -76,7 +76,9 @@ impl Log {
     ///
     /// [`Framing::Deflated`] returns the frames passed to [`put_deflated`](Self::put_deflated) so far, and plain ones.
     /// [`Framing::Events`] encodes for this reader the events that [`make_events`](Self::make_events) has not encoded
-    /// for all. A call may stop early, between past and live or between deflated and plain: continue from `span.next`
+    /// for all. The joined framings make one frame of what is read.
+    ///
+    /// A call may stop early, between past and live or between deflated and plain: continue from `span.next`
     /// until that is `until`.
     ///
     /// # Errors
@@ -90,14 +92,28 @@ impl Log {
         span: &mut Span,
     ) -> Result<(), Lost> {
         span.clear();
-        span.framing = framing;
+        span.framing = framing.apart();
+        self.read_apart(cursor, until, budget, framing.apart(), span)?;
+        if framing.is_joined() {
+            span.join();
+        }
+        Ok(())
+    }
+
+    fn read_apart(
+        &self,
+        cursor: u64,
+        until: u64,
+        budget: u64,
+        framing: Framing,
+        span: &mut Span,
+    ) -> Result<(), Lost> {
         let (segment, index) = self.resolve(cursor)?;
         if segment.first < LIVE_START {
-            match framing {
-                Framing::Plain | Framing::Deflated => {
-                    segment.read(index, segment.end(), budget, span);
-                }
-                Framing::Events => self.read_events(segment, index, segment.end(), budget, span),
+            if framing == Framing::Events {
+                self.read_events(segment, index, segment.end(), budget, span);
+            } else {
+                segment.read(index, segment.end(), budget, span);
             }
             if span.next == self.past_end {
                 span.next = self.first_live();
