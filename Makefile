@@ -29,9 +29,14 @@ toolchain:
 	@command -v cc >/dev/null || { echo "error: cc is missing; install a C compiler" >&2; exit 1; }
 	@command -v npm >/dev/null || { echo "error: npm is missing; install Node.js 20 or newer" >&2; exit 1; }
 
+# pip compiles all that it installs, which takes it most of two minutes. uv does not read pip's configuration, so where
+# packages come another way pip has to do it.
+UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --require-hashes
 .venv/python.stamp: requirements.lock | toolchain
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .venv/uv.lock
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r .venv/uv.lock
+	$(UV) -r requirements.lock || $(BIN)/pip install --quiet --require-hashes -r requirements.lock
 	touch $@
 
 .venv/native.stamp: .venv/python.stamp pyproject.toml $(RUST) | toolchain
@@ -210,13 +215,12 @@ bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewer
 bench-peers: build ## Get the peers that the table compares with; the bench does it too, at its first use.
 	$(BIN)/python -m bench.peers
 
-lock: ## Resolve the Python dependencies anew.
-	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv
-	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+lock: .venv/python.stamp ## Resolve the Python dependencies anew.
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --extra server --extra insightface --group dev --group docs pyproject.toml -o requirements.lock
-	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --group bench --constraint requirements.lock -o bench/requirements.lock
-	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --extra server --constraint requirements.lock pyproject.toml -o deploy/docker/requirements.lock
 
 manifests: ## Render deploy/kuberay by kustomize, as its tests and `kubectl apply -f` read it; KUSTOMIZE="kubectl kustomize" works too.

@@ -219,11 +219,13 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
     _, alone, near = _names(application)
     shared, *servers = _spared(settings, application)
     followed = [_followed(line, application.backend) for line in servers]
-    rules = [*_rules(settings), *_limits(settings, application)]
+    limits = _limits(settings, application)
+    rules = [*_counted_bodies(settings), *_rules(settings), *limits]
     return [
         [
             f"backend {application.backend} from behind",
-            *rules,
+            *_rules(settings),
+            *limits,
             "    http-reuse always",
             "    retry-on empty-response",
             "    retries 0",
@@ -297,9 +299,8 @@ def _followed(server: str, backend: str) -> str:
     return f"server {name} {address} track {backend}/{name}{limit}{' backup' if 'backup' in rest else ''}"
 
 
-def _rules(settings: Settings) -> list[str]:
-    """What holds for requests of our own applications and for their replies."""
-    secret = f'"{settings.ingress_key} %f %[src]"'
+def _counted_bodies(settings: Settings) -> list[str]:
+    """How many long bodies one address may send at a time."""
     too_many = _Body(429, SlowDown.name, "too many long bodies from one address", (("Retry-After", "1"),))
     limit = settings.http_long_bodies_per_address
     counted = [
@@ -307,6 +308,12 @@ def _rules(settings: Settings) -> list[str]:
         "    http-request track-sc1 src,ipmask(32,64) table uploads if is_long !{ var(sess.front) -m found }",
         f"    {_answer('http-request', too_many)} if {{ sc1_conn_cur gt {limit} }}",
     ]
+    return counted if limit else []
+
+
+def _rules(settings: Settings) -> list[str]:
+    """What holds for requests of our own applications and for their replies."""
+    secret = f'"{settings.ingress_key} %f %[src]"'
     doubtful = _Body(503, "%[var(txn.doubt,unavailable)]", _IN_DOUBT, (("Retry-After", "1"),))
     shown = " ".join(map(str, sorted(set(_LOST.values()))))
     malformed = _Body(400, InvalidRequest.name, "the request is malformed")
@@ -316,11 +323,12 @@ def _rules(settings: Settings) -> list[str]:
         # What a stranger says of where it comes from; a front door's word is believed, see `_front_door`.
         "    http-request del-header x-forwarded- -m beg unless { var(sess.front) -m found }",
         "    http-request del-header upgrade",
-        *(counted if limit else []),
         f"    http-request wait-for-body time {_HEAD_S}s",
         f"    http-response allow if {{ res.hdr({NO_SNIFF[0].decode()}) -m found }}",
         f"    {_answer('http-response', malformed)} if {{ status 400 }}",
         f"    {_answer('http-response', doubtful)}",
+        # Nothing below is about a success, which most replies are.
+        "    http-after-response allow if { status lt 400 }",
         f"    acl is_made res.hdr({_MADE}) -m found",
         *(
             f"    http-after-response set-status {ours} if {{ status {theirs} }} is_made"
@@ -375,21 +383,31 @@ def _routes(applications: Iterable[Application]) -> list[str]:
 
 
 def _route(application: Application) -> list[str]:
-    is_asked = f"to_{application.name}"
-    asked = [
-        f"    acl {is_asked} path {application.prefix}",
-        f"    acl {is_asked} path_beg {application.prefix.rstrip('/')}/",
-    ]
-    chosen = f"    use_backend {application.backend} if {is_asked}"
+    """The backend that nearly all requests take comes first: each rule above it costs all of them."""
+    asked, is_asked = _asked(application)
     if not _is_ours(application):
-        return [*asked, chosen]
+        return [*asked, f"    use_backend {application.backend}{_if(is_asked)}"]
     _, alone, _ = _names(application)
     return [
         *asked,
-        f"    use_backend {alone} if {is_asked} is_long",
-        f"    use_backend {alone} if {is_asked} {{ stopping }}",
-        chosen,
+        f"    use_backend {application.backend}{_if(is_asked, '!is_long', '!{ stopping }')}",
+        f"    use_backend {alone}{_if(is_asked)}",
     ]
+
+
+def _asked(application: Application) -> tuple[list[str], str]:
+    """The condition that a path is the application's, which for `/` each one is, and its name."""
+    if application.prefix == "/":
+        return [], ""
+    is_asked = f"to_{application.name}"
+    return [
+        f"    acl {is_asked} path {application.prefix}",
+        f"    acl {is_asked} path_beg {application.prefix}/",
+    ], is_asked
+
+
+def _if(*conditions: str) -> str:
+    return " if " + " ".join(filter(None, conditions)) if any(conditions) else ""
 
 
 def _silence() -> list[str]:

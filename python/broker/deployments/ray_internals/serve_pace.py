@@ -1,6 +1,6 @@
 """How fast Ray Serve starts a replica that a request waits for.
 
-At rest Serve's controller looks around once a second, and its timers may be late, so that an idle product
+At rest Serve's controller looks around every two seconds, and its timers may be late, so that an idle product
 sleeps (`environment`, `worker_setup`). A replica takes four such rounds to start: to be wanted, made,
 initialised and told of. And whoever asks a deployment that has none tells the controller at once, but with
 figures that were taken before, so that nothing happens until they are sent again, two seconds later.
