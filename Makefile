@@ -87,7 +87,7 @@ python/broker/dashboard/index.html: $(JS)/src/schema.ts $(JS_SOURCES) $(DASHBOAR
 
 # AsyncAPI's own parser, which tests let read our document.
 tests/asyncapi/node_modules/.package-lock.json: tests/asyncapi/package-lock.json | toolchain
-	npm ci --prefix tests/asyncapi --no-audit --no-fund --ignore-scripts --silent
+	npm ci --prefix tests/asyncapi --no-audit --no-fund --ignore-scripts --prefer-offline --loglevel=error
 	touch $@
 
 help: ## Say what there is to make.
