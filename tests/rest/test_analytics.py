@@ -351,7 +351,7 @@ async def test_a_matomo_that_is_too_old(product: Product, stand_in: StandIn) -> 
     stand_in.version = "4.15.1"
     answer = await ask(product, "POST")
     assert told(answer) == (500, "Platform error")
-    assert answer.json()["error_description"] == "Matomo is 4.15.1; 5.0 or newer is needed"
+    assert answer.json()["error_description"] == "Matomo is 4.15.1; 5.0 or newer is required"
     assert stand_in.sites == {}
 
 

@@ -424,7 +424,7 @@ fn requests_that_are_for_no_stream_are_refused() {
                 "GET {PATH} HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: e:1\r\nLast-Event-ID: e:2\r\n\r\n"
             ),
             "400",
-            "twice",
+            "repeated",
         ),
         (&format!("GET {PATH} HTTP/1.1\r\n\r\n"), "400", "Host"),
         (
