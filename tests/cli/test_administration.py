@@ -159,7 +159,7 @@ def test_an_account_gets_a_matomo_whose_tokens_are_never_shown(
     assert run(["account", "list", "--json", *database]) == 0
     told = capsys.readouterr()
     assert "matomo_url: must be http(s)://host[:port][/path]" in told.err
-    assert "matomo_token: must be given" in told.err
+    assert "matomo_token: must be a single line of text" in told.err
     assert "secret" not in told.out + told.err
 
 

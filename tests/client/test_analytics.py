@@ -94,7 +94,7 @@ async def test_the_commands(opened: tuple[str, StandIn], capsys: pytest.CaptureF
         "not-created: the project has no site yet; POST creates it\n",
     )
     status, text = await command("create", "own")
-    assert (status, text.splitlines()[:2]) == (0, ["ok: everything is there", "  site 1"])
+    assert (status, text.splitlines()[:2]) == (0, ["ok: the site is complete", "  site 1"])
     assert "  dimension action.programEvent is 4" in text.splitlines()
     assert await command("create", "own") == (
         1,

@@ -51,5 +51,5 @@ def test_other_addresses_stay_as_they_are() -> None:
 @pytest.mark.parametrize("process", ["", "none", "999999999", "self"])
 def test_a_process_on_no_node_is_told_so(process: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_RAYLET_PID", process)
-    with pytest.raises(SettingError, match="BROKER_BIND_HOST: node has no meaning"):
+    with pytest.raises(SettingError, match="BROKER_BIND_HOST: node is only allowed"):
         node_address()
