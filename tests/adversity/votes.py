@@ -60,7 +60,8 @@ def make_secret(instance: Instance) -> str:
     )  # fmt: skip
     words = ("account", "visitors", "demo", "--new-secret", "--json", *place)
     program = "from broker.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, check=True)
+    command = (*instance.prefix, sys.executable, "-c", program, *words)
+    done = subprocess.run(command, capture_output=True, check=True)
     return str(json.loads(done.stdout)["secret"])
 
 

@@ -268,8 +268,7 @@ async def test_votes_of_every_kind_of_visitor_count_once_over_a_synchronous_stan
         await start_pair(servers)
         async with open_world(servers.dsn, **limits) as world, served(world) as url:
             rules = VisitorRules(world.product.services.database)
-            stored = await rules.get("demo")
-            await rules.put("demo", stored._replace(keys=[SECRET]), Actor.operator())
+            await rules.change("demo", lambda was: was._replace(keys=(SECRET,)), Actor.operator())
             headers = {"Authorization": f"Bearer {world.product.tokens['admin']}"}
             ws_url = f"ws://localhost:{world.port}/api/v1/ws"
             shows = [

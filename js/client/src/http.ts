@@ -100,7 +100,7 @@ export class Api {
       text = await reply.text();
     } catch (error) {
       signal?.throwIfAborted();
-      throw new ConnectionFailed(`no response from ${this.baseUrl}: ${error}`, { cause: error });
+      throw new ConnectionFailed(`no reply from ${this.baseUrl}: ${error}`, { cause: error });
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", giveUp);
@@ -123,7 +123,7 @@ export function readBody(reply: Response, text: string, url: string): Raw {
     data = text ? JSON.parse(text) : undefined;
   } catch {
     if (reply.ok && reply.headers.get("Content-Type")?.startsWith("application/json")) {
-      throw new ProtocolError("the broker sent a reply that is not JSON");
+      throw new ProtocolError("a reply is not JSON");
     }
     data = text;
   }

@@ -172,7 +172,7 @@ export class Lane {
     const url = this.#choose();
     const token = await api.tokens.get();
     try {
-      if (transport === "sse") throw new ConnectionFailed("WebSocket is disabled by the option transport");
+      if (transport === "sse") throw new ConnectionFailed("WebSocket is disabled");
       const link = await Link.open(url, token, await socketClass(), timing.openTimeoutMs, this.#notified);
       // Some proxies let a handshake pass and nothing after it; meanwhile the streams go on.
       if (this.isFallback) await link.call("servertime", {}, timing.answerMs);

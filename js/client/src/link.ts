@@ -122,7 +122,7 @@ export class Link {
     } catch (error) {
       this.lose(
         error instanceof SyntaxError
-          ? new ProtocolError("the broker sent a reply that is not JSON")
+          ? new ProtocolError("a reply is not JSON")
           : (error as Error),
       );
     }

@@ -129,7 +129,7 @@ async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tool
     return waitMs;
   } catch (error) {
     if (ending.signal.aborted) return waitMs;
-    throw error instanceof ClientError ? error : new ConnectionFailed(`the stream was interrupted: ${error}`);
+    throw error instanceof ClientError ? error : new ConnectionFailed(`stream interrupted: ${error}`);
   } finally {
     clearTimeout(timer);
   }
