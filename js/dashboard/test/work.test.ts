@@ -270,7 +270,9 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await page.getByRole("row", { name: /A phone/ }).waitFor({ state: "detached" });
     await button("Menu");
     await button(/keyboard help/);
+    await page.getByRole("dialog").last().waitFor();
     await page.keyboard.press("Escape");
+    await page.getByRole("dialog").first().waitFor({ state: "detached" });
     await button("Log out");
     await page.getByRole("button", { name: "Log in", exact: true }).waitFor();
     await close();

@@ -19,7 +19,7 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
     () => log.events.filter(({ metadata }) => Array.isArray(metadata.options)).reverse(),
     [version, log],
   );
-  const { totals, isRead, entries, error } = useTotals(log, projectId);
+  const { totals, before, entries, error } = useTotals(log, projectId);
   const signs = useSigns(log, projectId);
   useTick(1_000);
   const open = polls.find((poll) => stateOf(poll, log.client.now()) === "open");
@@ -44,7 +44,7 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
               log={log}
               poll={poll}
               totals={totals.get(poll.id)}
-              isRead={isRead}
+              before={before}
               entry={entries.get(poll.id)}
               signs={signs.get(poll.id)}
             />
@@ -127,6 +127,9 @@ function Signs({ signs }: { signs: Signs }) {
 }
 
 /** Answers by option, for each poll. They are read when the tab opens and after a pause, and pushed in between. */
+/** What is known of earlier answers: a poll without results may have some until they are read. */
+type Before = "read" | "loading" | "unknown";
+
 function useTotals(log: EventLog, projectId: string | null) {
   const { client, programId } = log;
   const [totals, setTotals] = useState<ReadonlyMap<string, Record<string, number>>>(new Map());
@@ -174,7 +177,8 @@ function useTotals(log: EventLog, projectId: string | null) {
     for (const [id, results] of totals) merged.set(id, results);
     return merged;
   }, [entries, totals]);
-  return { totals: all, isRead: report.value !== undefined, entries, error: error ?? report.error };
+  const before: Before = report.value !== undefined ? "read" : report.error == null ? "loading" : "unknown";
+  return { totals: all, before, entries, error: error ?? report.error };
 }
 
 function labelOf(option: unknown): string {
@@ -186,15 +190,14 @@ function Poll({
   log,
   poll,
   totals,
-  isRead,
+  before,
   entry,
   signs,
 }: {
   log: EventLog;
   poll: ProgramEvent;
   totals: Record<string, number> | undefined;
-  /** Whether the report was read: until then a poll without results may have some. */
-  isRead: boolean;
+  before: Before;
   entry: Entry | undefined;
   signs: Signs | undefined;
 }) {
@@ -239,7 +242,11 @@ function Poll({
         ))}
       </ul>
       <p class="hint">
-        {totals || isRead ? `${count(all)} answers` : "Loading…"}
+        {totals || before === "read"
+          ? `${count(all)} answers`
+          : before === "loading"
+            ? "Loading…"
+            : "Answers so far are not known"}
         {entry && entry.impressions.total > 0 && (
           <>
             {" "}
