@@ -26,6 +26,7 @@ from tests.cluster.stage import Stage, open_stage
 
 _TITLE = "Three nodes, and what can happen to them while a show goes on."
 _INSIDE = "BROKER_TESTS_ISOLATED"
+_REST_S = 2.0  # between two scenes, so that no pause belongs to both
 _SIZE = Size(producers=10, viewers=30, programs=6, events_per_s=300.0)
 
 
@@ -45,6 +46,10 @@ async def play(names: list[str]) -> int:
                 _say(stage.instance.log())
                 raise
     findings += verdict.findings
+    for fault, publish_s, delivery_s in verdict.outages:
+        _say(
+            f"{fault.name}: nothing published for {publish_s:.2f} s, nothing delivered for {delivery_s:.2f} s"
+        )
     _say(table(verdict.outages))
     for finding in findings:
         _say(f"FINDING {finding}")
@@ -62,6 +67,7 @@ async def _play_one(
     await scene(stage, show)
     await show.until_at_work(time.monotonic())
     fault = show.note_fault(name, before_s)
+    await asyncio.sleep(_REST_S)
     _say(f"{time.monotonic() - began_s:6.1f} s  {name}: {fault.over_s - fault.began_s:.1f} s until whole")
 
 

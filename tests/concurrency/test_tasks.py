@@ -53,7 +53,11 @@ OTHERS = {
         "ended_by_client": "one request's, which ends with it",
     },
     "actors/actor.py": {"_get": "the process ends with it"},
-    "actors/link.py": {"_ask_again": "some calls, which this function awaits"},
+    "actors/link.py": {
+        "_ask_again": "some calls, which this function awaits",
+        "_open": "one connection and a look beside it, which this function awaits",
+    },
+    "actors/lost_nodes.py": {"_is_lost": "some connections, which this function awaits"},
     "rpc/listener.py": {"_begin": "one call, which is answered whatever it ends with"},
 }
 MAKERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import pytest
@@ -243,22 +244,24 @@ async def test_giving_up_to_connect_is_no_fault_of_the_loop() -> None:
     assert not faults
 
 
+class Speechless(ListenerWire):
+    """A listener that hears everything and says nothing, as one whose node is gone."""
+
+    def _take(self, message: bytes) -> None:
+        """Hear it, and say nothing."""
+
+    def _open(self) -> None:
+        """Go on."""
+
+    def _end(self) -> None:
+        """There is nothing to let go of."""
+
+
 async def test_silent_listener_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It hangs, or its node is cut off: the connection stands, and nothing comes."""
-
-    class Silent(ListenerWire):
-        def _take(self, message: bytes) -> None:
-            """Hear it, and say nothing."""
-
-        def _open(self) -> None:
-            """Go on."""
-
-        def _end(self) -> None:
-            """There is nothing to let go of."""
-
     monkeypatch.setattr(connections, "_LOOK_S", 0.01)
     monkeypatch.setattr(connections, "_SILENCE_S", 0.05)
-    async with serving(Silent) as address:
+    async with serving(Speechless) as address:
         connection = await open_connection(address, CALLS)
         with pytest.raises(ConnectionEnded):
             await within(connection.call("echo", 1))
@@ -283,6 +286,95 @@ async def test_long_wait_of_a_listener_that_lives_is_not_given_up(
     assert not waiting.done()
     methods.goes_on.set()
     assert await within(waiting) == "done"
+
+
+class Slot:
+    """What Ray says of a slot: its actors in the order in which they were made. None never answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *actors: Address | None) -> None:
+        self.actors = list(actors)
+        self.looks = 0
+        monkeypatch.setattr(links, "find_newest", self.find_newest)
+        monkeypatch.setattr(links, "find_actor", self.find_actor)
+
+    def find_newest(self, kind: str, index: int) -> str:
+        assert (kind, index) == ("owner", 0)
+        self.looks += 1
+        return f"owner-0.{len(self.actors)}"
+
+    def find_actor(self, name: str) -> Any:
+        address = self.actors[int(name.partition(".")[2]) - 1]
+
+        async def remote() -> Address:
+            if address is None:
+                await asyncio.Event().wait()
+            assert address is not None
+            return address
+
+        return SimpleNamespace(address=SimpleNamespace(remote=remote))
+
+
+async def test_silent_actor_is_left_as_soon_as_it_has_a_successor(
+    listener: Listener[MethodCalls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when it has been silent for so long that the connection is given up."""
+    monkeypatch.setattr(connections, "_LOOK_S", 0.01)
+    monkeypatch.setattr(connections, "_SILENCE_S", 1e9)
+    async with serving(Speechless) as gone:
+        slot = Slot(monkeypatch, gone)
+        link = SlotLink("owner", 0, CALLS)
+        call = asyncio.create_task(link.call("echo", 1, timeout_s=1e9))
+        await within(until(lambda: slot.looks > 3))
+        assert not call.done(), "who is silent and has no successor may be busy"
+        slot.actors.append(await listener.address())
+        with pytest.raises(LinkLost):
+            await within(call)
+        assert await within(link.call("echo", 2, timeout_s=1e9)) == 2
+        link.close()
+
+
+async def test_actor_that_answers_is_not_left_for_a_successor(
+    listener: Listener[MethodCalls], methods: Methods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an exchange, in which the old one finishes what it has."""
+    monkeypatch.setattr(connections, "_LOOK_S", 0.05)
+    address = await listener.address()
+    slot = Slot(monkeypatch, address)
+    link = SlotLink("owner", 0, CALLS)
+    waiting = asyncio.create_task(link.call("wait", timeout_s=1e9))
+    assert await within(link.call("echo", 1, timeout_s=1e9)) == 1
+    slot.actors.append(None)
+    looks = 0
+    connection = link._connection
+    assert connection is not None
+    watch = connection._watch
+
+    def count() -> None:
+        nonlocal looks
+        looks += 1
+        watch()
+
+    monkeypatch.setattr(connection, "_watch", count)
+    await within(until(lambda: looks > 5))
+    methods.goes_on.set()
+    assert await within(waiting) == "done"
+    link.close()
+
+
+async def test_actor_that_cannot_be_reached_is_left_as_soon_as_it_has_a_successor(
+    listener: Listener[MethodCalls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "_CONNECT_S", 1e9)
+    slot = Slot(monkeypatch, None)
+    link = SlotLink("owner", 0, CALLS)
+    call = asyncio.create_task(link.call("echo", 1, timeout_s=1e9))
+    await within(until(lambda: slot.looks > 1))
+    slot.actors.append(await listener.address())
+    with pytest.raises(LinkLost) as lost:
+        await within(call)
+    assert not lost.value.was_sent
+    assert await within(link.call("echo", 2, timeout_s=1e9)) == 2
+    link.close()
 
 
 async def test_who_has_another_secret_is_refused_by_both_ends(listener: Listener[MethodCalls]) -> None:
@@ -477,7 +569,8 @@ async def test_link_goes_on_when_the_process_of_another_version_is_exchanged(
         raise wire.OtherVersion(wire.VERSION)
 
     monkeypatch.setattr(listeners._Peer, "_greet", greet_as_another_version)
-    monkeypatch.setattr(links, "get_actor", lambda _kind, _index: Actor)
+    monkeypatch.setattr(links, "find_newest", lambda _kind, _index: "owner-0.1")
+    monkeypatch.setattr(links, "find_actor", lambda _name: Actor)
     link = SlotLink("owner", 0, CALLS)
     refused = 0
     while addresses:

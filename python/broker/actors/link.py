@@ -1,23 +1,30 @@
 """Calls to one slot: Ray places, restarts and finds its actor; calls go over a link of our own.
 
 An actor call costs a millisecond of two processes, a call over the connection some tens of microseconds.
+
+The connection to an actor whose node has lost its power does not end by itself. So while an actor is silent,
+Ray is asked whether the slot has a newer one, and then the connection is given up at once. An actor that is
+busy, and the slot's newest, keeps its connection.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from ray.exceptions import RayError
 
-from broker.actors.named import get_actor
+from broker.actors.named import find_actor, find_newest
 from broker.actors.placement import slot_name
 from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.tasks import run_once
 from broker.rpc.calls import Calls
 from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection
 
 _CONNECT_S = 5.0  # others wait for it
 _ASK = Backoff(0.05, 0.2, jitter=0)  # waits for a reply before an actor is asked once more
+_SEEK = Backoff(0.1, 0.5, jitter=0.5)  # between two looks for a newer actor; one costs Ray a round trip
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -50,8 +57,15 @@ class SlotLink:
         self._index = index
         self._calls = calls
         self._is_refused = False
+        self._host = ""
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
+        self._seeking: asyncio.Task[None] | None = None
+
+    @property
+    def host(self) -> str:
+        """The address of the node of the actor that was connected to last; empty before."""
+        return self._host
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
         """Call a method of the slot's actor and return what it answers; cancelling leaves the call running.
@@ -73,6 +87,8 @@ class SlotLink:
 
     def close(self) -> None:
         """End the connection; calls under way raise `LinkLost`."""
+        if self._seeking is not None:
+            self._seeking.cancel()
         if self._connection is not None:
             self._connection.end()
 
@@ -81,15 +97,58 @@ class SlotLink:
             if self._connection is None or self._connection.is_over:
                 async with asyncio.timeout(_CONNECT_S):
                     # round trips to Ray's control store that block
-                    actor: Any = await asyncio.to_thread(get_actor, self._kind, self._index)
-                    address = await _ask_again(actor.address.remote)
-                    try:
-                        self._connection = await open_connection(address, self._calls)
-                    except LinkRefused as error:
-                        self._note_refusal(error)
-                        raise
-                    self._is_refused = False
+                    name = await asyncio.to_thread(find_newest, self._kind, self._index)
+                    actor: Any = None if name is None else await asyncio.to_thread(find_actor, name)
+                    if name is None or actor is None:
+                        raise ValueError(f"{slot_name(self._kind, self._index)} does not run")
+                    self._connection = await self._open(name, actor)
             return self._connection
+
+    async def _open(self, name: str, actor: Any) -> Connection:
+        """Connect to an actor, unless it turns out that there is a newer one. Raises ValueError then."""
+        opening = asyncio.ensure_future(self._open_to(name, actor))
+        succeeded = asyncio.ensure_future(self._until_succeeded(name))
+        try:
+            await asyncio.wait({opening, succeeded}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                raise ValueError(f"{name} has a successor")
+            return await opening
+        finally:
+            opening.cancel()
+            succeeded.cancel()
+            await asyncio.gather(opening, succeeded, return_exceptions=True)
+
+    async def _open_to(self, name: str, actor: Any) -> Connection:
+        address = await _ask_again(actor.address.remote)
+        self._host = address.host
+        try:
+            connection = await open_connection(address, self._calls, lambda: self._seek(name))
+        except LinkRefused as error:
+            self._note_refusal(error)
+            raise
+        self._is_refused = False
+        return connection
+
+    def _seek(self, name: str) -> None:
+        """The actor is silent: begin to look for a newer one."""
+        connection = self._connection
+        if connection is not None and (self._seeking is None or self._seeking.done()):
+            self._seeking = run_once("successor", self._leave_if_succeeded(name, connection))
+
+    async def _leave_if_succeeded(self, name: str, connection: Connection) -> None:
+        """End the connection when the slot has a newer actor; return when this one is heard again."""
+        await self._until_succeeded(name, lambda: connection.is_silent and not connection.is_over)
+        if connection.is_silent:
+            connection.end()
+
+    async def _until_succeeded(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Return when the slot has a newer actor than `name`, or nobody wants to know any more."""
+        delays = Delays(_SEEK)
+        while is_wanted():
+            await delays.wait()
+            with suppress(RayError, OSError, ValueError):  # Ray cannot be asked now
+                if await asyncio.to_thread(find_newest, self._kind, self._index) not in (name, None):
+                    return
 
     def _note_refusal(self, error: LinkRefused) -> None:
         """Log it once; it is tried again until either side has been exchanged."""

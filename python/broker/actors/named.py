@@ -1,7 +1,7 @@
 """Queries to Ray for named actors and the nodes they run on. Every function blocks."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 from ray.actor import ActorHandle
@@ -36,11 +36,16 @@ def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":
     Raises:
         ValueError: none runs.
     """
-    slot = slot_name(kind, index)
-    names = list_slot_names(slot)
-    if not names:
-        raise ValueError(f"{slot} is not running")
-    return ray.get_actor(names[-1], namespace=NAMESPACE)
+    name = find_newest(kind, index)
+    if name is None:
+        raise ValueError(f"{slot_name(kind, index)} is not running")
+    return ray.get_actor(name, namespace=NAMESPACE)
+
+
+def find_newest(kind: str, index: int) -> str | None:
+    """The name of a slot's newest actor, which may not have started yet; None when there is none."""
+    names = list_slot_names(slot_name(kind, index))
+    return names[-1] if names else None
 
 
 def list_slot_names(slot: str) -> list[str]:
@@ -57,13 +62,30 @@ def _age(name: str) -> tuple[int, str]:
     return number_of(name), name
 
 
-def live_nodes() -> list[str]:
-    """The ids of the nodes that take work: those that are there and have CPUs.
+class Node(NamedTuple):
+    """A node, and where its raylet listens."""
+
+    id: str
+    host: str
+    port: int
+
+
+def list_nodes(*, takes_work: bool = True) -> list[Node]:
+    """The nodes that Ray thinks are there; with `takes_work` those that have CPUs.
 
     A node without (`ray start --num-cpus=0`) is for Ray's own head, for `broker up`, or for GPUs.
     """
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
-    return [node["NodeID"] for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+    return [
+        Node(node["NodeID"], node["NodeManagerAddress"], node["NodeManagerPort"])
+        for node in nodes
+        if node["Alive"] and (node["Resources"].get("CPU", 0) > 0 or not takes_work)
+    ]
+
+
+def live_nodes() -> list[str]:
+    """The ids of the nodes that take work."""
+    return [node.id for node in list_nodes()]
 
 
 def kill(actor: Any) -> None:

@@ -9,12 +9,14 @@ reused name could get the dead actor.
 To exchange an actor, its successor is started first: an actor of the same slot with the next number in its
 name. Then the old one finishes its work and ends, and its callers find the newest actor of the slot. Should
 two run for a moment, the fence lets only one of them write. An actor that hangs is exchanged automatically,
-because Ray watches processes and nodes, but not whether an actor responds.
+because Ray watches processes and nodes, but not whether an actor responds. So is one whose node is gone, long
+before Ray finds out (`lost_nodes`); its end is not waited for, and its successor goes to a node that answers.
 """
 
 import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,14 +25,14 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.actors.actor import SlotActor
+from broker.actors.lost_nodes import list_answering, until_node_lost
 from broker.actors.named import (
     NAMESPACE,
     find_actor,
-    get_actor,
+    find_newest,
     kill,
     list_names,
     list_slot_names,
-    live_nodes,
     number_of,
 )
 from broker.actors.placement import node_of, slot_name
@@ -99,11 +101,11 @@ class SlotPool:
             await self._renew(index, number)
 
     async def watch(self) -> None:
-        """Exchange actors that hang or have ended for good, until cancelled."""
+        """Exchange actors that hang, have ended for good, or are on a lost node, until cancelled."""
         slots = range(len(self._locks))
         # The process of an actor that is not detached is on this machine.
-        pulses = () if self._detached else (watch_pulse(self._kind, index) for index in slots)
-        await asyncio.gather(*(self._watch(index) for index in slots), *pulses)
+        guard = self._leave_lost_nodes if self._detached else self._watch_pulse
+        await asyncio.gather(*(self._watch(index) for index in slots), *(guard(index) for index in slots))
 
     async def stop(self) -> None:
         """End the actors; what they do not store in time is answered `Unavailable`. Idempotent."""
@@ -124,12 +126,25 @@ class SlotPool:
         async with self._locks[index]:
             await self._succeed(index, number)
 
-    async def _succeed(self, index: int, least: int = 1) -> None:
-        """Put a new actor into a slot, with the next number or `least`, in the place of those that it has."""
+    async def _succeed(self, index: int, least: int = 1, *, is_lost: bool = False) -> None:
+        """Put a new actor into a slot, with the next number or `least`, in the place of those that it has.
+
+        Args:
+            is_lost: whether these are on a node that is gone, so that they cannot end by themselves.
+        """
         slot = self._name(index)
-        old = await asyncio.to_thread(list_slot_names, slot)
+        old, nodes = await asyncio.gather(asyncio.to_thread(list_slot_names, slot), list_answering())
         number = max(least, 1 + max(map(number_of, old), default=0))
-        handle = await asyncio.to_thread(self._create, index, number)
+        handle = await asyncio.to_thread(self._create, index, number, [node.id for node in nodes])
+        if is_lost:
+            # Killed at once, else Ray would start them anew elsewhere when it learns of the node.
+            await asyncio.gather(self._settle(index, handle, []), *map(_kill, old))
+        else:
+            await self._settle(index, handle, old)
+
+    async def _settle(self, index: int, handle: Any, old: Sequence[str]) -> None:
+        """Have a new actor take the slot when it runs and these have ended. Raises Unavailable."""
+        slot = self._name(index)
         try:
             async with asyncio.timeout(_START_S):
                 await handle.process_id.remote()  # it runs, and takes the slot when it is asked for more
@@ -147,40 +162,63 @@ class SlotPool:
         SLOT_EXCHANGES.add(self._name(index), amount=0)  # so that the first one is an increase
         await repeat("slots", _LOOK_S, lambda: self._look_at(index))
 
+    async def _watch_pulse(self, index: int) -> None:
+        await watch_pulse(self._kind, index)
+
+    async def _leave_lost_nodes(self, index: int) -> None:
+        while True:
+            host = await until_node_lost(self._kind, index)
+            name = await asyncio.to_thread(find_newest, self._kind, index)
+            await self._replace(index, name, f"no reply from its node {host}", is_lost=True)
+
     async def _look_at(self, index: int) -> None:
+        if self._locks[index].locked():
+            return  # it is being exchanged
+        name, fault = await self._find_fault(index)
+        if fault:
+            await self._replace(index, name, fault)
+
+    async def _replace(self, index: int, name: str | None, fault: str, *, is_lost: bool = False) -> None:
+        """Exchange the actor of a slot, unless the slot has another one meanwhile."""
         async with self._locks[index]:
-            fault = await self._fault(index)
-            if fault is None:
+            if await asyncio.to_thread(find_newest, self._kind, index) != name:
                 return
             SLOT_EXCHANGES.add(self._name(index))
             _log.warning("slot_exchanged", extra={"slot": self._name(index), "cause": fault})
             try:
-                await self._succeed(index)
+                await self._succeed(index, is_lost=is_lost)
             except (Unavailable, RayError) as error:
                 _log.error("slot_not_exchanged", extra={"slot": self._name(index), "cause": repr(error)})
 
-    async def _fault(self, index: int) -> str | None:
-        """Why the slot needs another actor; None when it has one, or when Ray is about to restart it."""
+    async def _find_fault(self, index: int) -> tuple[str | None, str]:
+        """The slot's newest actor, and why the slot needs another; empty when it has one.
+
+        It is empty too when Ray is about to restart the actor.
+        """
+        name: str | None = None
         try:
             async with asyncio.timeout(_HUNG_S):
-                handle: Any = await asyncio.to_thread(get_actor, self._kind, index)
-                await handle.process_id.remote()
+                name = await asyncio.to_thread(find_newest, self._kind, index)
+                actor: Any = None if name is None else await asyncio.to_thread(find_actor, name)
+                if actor is None:
+                    return name, "it does not run"
+                await actor.process_id.remote()
         except TimeoutError:
-            return f"no reply within {_HUNG_S:g} s"
-        except (ActorDiedError, ValueError):
-            return "it does not run"
+            return name, f"no reply within {_HUNG_S:g} s"
+        except ActorDiedError:
+            return name, "it does not run"
         except RayError:
-            return None
-        return None
+            return name, ""
+        return name, ""
 
     def _name(self, index: int) -> str:
         return slot_name(self._kind, index)
 
-    def _create(self, index: int, number: int) -> Any:
+    def _create(self, index: int, number: int, nodes: Sequence[str]) -> Any:
         options: dict[str, Any] = {"lifetime": "detached"} if self._detached else {}
         # Ray's own SPREAD goes round over all actors, gateways too. Soft, so that slots outlive their node.
         # A successor prefers the next node, in case the present one is what hangs.
-        node = node_of(self._first_node + index + number - 1, live_nodes())
+        node = node_of(self._first_node + index + number - 1, nodes)
         actor = ray.remote(self._actor).options(
             name=f"{self._name(index)}.{number}.{secrets.token_hex(4)}",
             namespace=NAMESPACE,
@@ -217,3 +255,9 @@ async def _end(name: str) -> None:
         async with asyncio.timeout(_STOP_S):
             await handle.stop.remote()
     await asyncio.to_thread(kill, handle)
+
+
+async def _kill(name: str) -> None:
+    handle = await asyncio.to_thread(find_actor, name)
+    if handle is not None:
+        await asyncio.to_thread(kill, handle)

@@ -26,6 +26,12 @@ applications has these backends:
   seen is given to another one. It is for bodies that do not fit into HAProxy's buffer, which can never be
   repeated, and for all that an old process of HAProxy has left to do, since its list of replicas is not kept;
 - `near-…`, for the page of figures: the replicas of this node only.
+
+A node that loses its power ends no connection and refuses none. So a replica of another node is looked at
+twice a second, and is out when two connections in a row are not accepted in time; a busy one, which accepts
+and is slow to answer, is not. The kernel ends a connection whose other end has acknowledged nothing for two
+seconds (TCP_USER_TIMEOUT, tcp(7)), and asks an end that owes an answer every second (SO_KEEPALIVE). Whoever
+waited for it gets 503 `outcome_unknown`.
 """
 
 import re
@@ -80,6 +86,18 @@ _SAFE = "method GET HEAD OPTIONS"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """That some path of ours has; a replica's server calls most others malformed."""
 _NEAR = "127.0.0.1"  # where HAProxy finds the replicas of its own node
+_FAR_LOOK = "inter 500ms"
+_FAR_WAY = "tcp-ut 2000ms"
+_CHECK_S = 5  # for the answer to a look, once connected; Ray Serve's own
+_LOST_NODES = (
+    "    timeout connect 1500ms",
+    f"    timeout check {_CHECK_S}s",
+    "    option srvtcpka",
+    "    srvtcpka-idle 1s",
+    "    srvtcpka-intvl 1s",
+    "    srvtcpka-cnt 2",
+)
+"""For backends with replicas of other nodes; without them all is on one machine, whose kernel never goes."""
 _LIMIT = re.compile(r"\bobserve layer4 error-limit \d+ on-error mark-down\b")
 _REFUSED = "observe layer4 error-limit 1 on-error mark-down"
 """Whoever refuses a connection has gone, or is about to."""
@@ -219,7 +237,8 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
     _, alone, near = _names(application)
     shared, *servers = _spared(settings, application)
     followed = [_followed(line, application.backend) for line in servers]
-    limits = _limits(settings, application)
+    lost = _LOST_NODES if any(map(_is_far, servers)) else ()
+    limits = [*_limits(settings, application), *lost]
     rules = [*_counted_bodies(settings), *_rules(settings), *limits]
     return [
         [
@@ -263,13 +282,25 @@ def _spared(settings: Settings, application: Application) -> list[str]:
     nobody needs costs no time and shares no caches, and what a replica counts for an address is whole. Ray
     names replicas in an order that changes; the one with the lower port is the first, as a rule the older.
     """
-    servers = [_LIMIT.sub(_REFUSED, line) for line in application.servers]
+    servers = [_watched(_LIMIT.sub(_REFUSED, line)) for line in application.servers]
     replicas = sorted((line for line in servers if not line.endswith(" backup")), key=_port)
     if application.name != APPLICATION or settings.api_replicas_min > 1 or len(replicas) != _SPARED:
         return ["balance leastconn", *servers]
     first, spare = replicas
     waiting = [line for line in servers if line.endswith(" backup")]
     return ["balance first", f"{first} {_FULL}", spare, *waiting]
+
+
+def _watched(server: str) -> str:
+    """The line of a replica, which says how one of another node is looked at."""
+    if not _is_far(server):
+        return server
+    line, is_backup = server.removesuffix(" backup"), server.endswith(" backup")
+    return f"{line} {_FAR_LOOK} {_FAR_WAY}{' backup' if is_backup else ''}"
+
+
+def _is_far(server: str) -> bool:
+    return not server.split()[2].startswith(f"{_NEAR}:")
 
 
 def _port(server: str) -> tuple[int, str]:
@@ -296,7 +327,10 @@ def _followed(server: str, backend: str) -> str:
     """A server that is up when it is up in `backend`, and takes as many requests as there."""
     _, name, address, *rest = server.split()
     limit = f" {_FULL}" if server.endswith(_FULL) else ""
-    return f"server {name} {address} track {backend}/{name}{limit}{' backup' if 'backup' in rest else ''}"
+    far = f" {_FAR_WAY}" if _is_far(server) else ""
+    return (
+        f"server {name} {address} track {backend}/{name}{limit}{far}{' backup' if 'backup' in rest else ''}"
+    )
 
 
 def _counted_bodies(settings: Settings) -> list[str]:

@@ -1,13 +1,14 @@
 """The caller's side of a link: calls that share one connection to the actor of a slot."""
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 from broker.rpc.calls import CallError, Calls
 from broker.rpc.wire import Address, CallerWire, OtherVersion, WireError
 
-_LOOK_S = 1.0
+_LOOK_S = 0.5
 _SILENCE_S = 5.0  # of an actor that was asked: it hangs, or its node is cut off
 _NOBODY = "", None
 
@@ -23,15 +24,21 @@ class LinkRefused(ConnectionEnded):
 class Connection(CallerWire):
     """A link from the calling side. `open_connection` creates it; `end` it on the same event loop."""
 
-    def __init__(self, secret: bytes, calls: Calls[Any]) -> None:
+    def __init__(self, secret: bytes, calls: Calls[Any], note_silence: Callable[[], None]) -> None:
         super().__init__(secret)
         self._methods = calls
+        self._note_silence = note_silence
         self._numbers = count(1)
         self._calls: dict[int, tuple[str, asyncio.Future[Any]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_silent_s = 0.0
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_over = False
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the actor has left a question unanswered that was asked a look ago."""
+        return self._is_silent_s >= 2 * _LOOK_S
 
     async def call(self, method: str, *arguments: object) -> Any:
         """What the actor's method answers. Cancelling leaves the call running there.
@@ -89,7 +96,7 @@ class Connection(CallerWire):
             self.opened.exception()  # read: perhaps nobody waits for it any more
 
     def _watch(self) -> None:
-        """While calls wait, ask every second whether the actor lives; end it all when it is silent."""
+        """While calls wait, ask at each look whether the actor lives; end it all when it stays silent."""
         self._timer = None
         if not self._calls:
             self._is_silent_s = 0.0
@@ -99,15 +106,27 @@ class Connection(CallerWire):
             return
         if self._is_silent_s:
             self.send(b"")
+        if self.is_silent:
+            self._note_silence()
         self._is_silent_s += _LOOK_S
         self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._watch)
 
 
-async def open_connection(address: Address, calls: Calls[Any]) -> Connection:
-    """Connect, and prove each other's right. Raises ConnectionEnded, Refused among them, and OSError."""
+async def open_connection(
+    address: Address, calls: Calls[Any], note_silence: Callable[[], None] = lambda: None
+) -> Connection:
+    """Connect, and prove each other's right.
+
+    Args:
+        note_silence: is called at each look at which the actor is silent, until it is given up.
+
+    Raises:
+        ConnectionEnded: the listener is none of ours, or not there any more; `LinkRefused` among them.
+        OSError: nobody listens.
+    """
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
-        lambda: Connection(address.secret, calls), address.host, address.port
+        lambda: Connection(address.secret, calls, note_silence), address.host, address.port
     )
     try:
         await connection.opened
