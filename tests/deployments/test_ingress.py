@@ -331,6 +331,21 @@ def test_the_page_of_figures_is_of_the_node_that_is_asked(another: Ingress) -> N
     far.end()
 
 
+def test_replicas_of_other_nodes_alone_are_watched_for_the_loss_of_their_node(another: Ingress) -> None:
+    near, far = Replica("near"), Replica("far", "127.0.0.3")
+    another.run({"broker": ("/", [near, far])})
+    another.until_up(2)
+    servers = [line.split() for line in another.config.read_text().splitlines() if "server SERVE" in line]
+    watched = {line[2].partition(":")[0] for line in servers if "tcp-ut" in line}
+    looked_at = {line[2].partition(":")[0] for line in servers if "inter" in line}
+    assert watched == looked_at == {"127.0.0.3"}
+    assert "srvtcpka" in another.config.read_text()
+    another.run({"broker": ("/", [near])})
+    assert "srvtcpka" not in another.config.read_text(), "all is on one machine"
+    near.end()
+    far.end()
+
+
 def test_nothing_else_listens(ingress: Ingress) -> None:
     assert ingress.listens() == {("127.0.0.1", ingress.port), ("127.0.0.1", ingress.ops_port)}
 

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 import ray
 
-from broker.actors.named import get_actor
+from broker.actors import lost_nodes
+from broker.actors import pool as pools
+from broker.actors.named import get_actor, list_nodes
 from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
+from broker.deployments.ray_internals.spare_workers import keep_spares, list_idle
 from broker.domain.programs import Access
 from broker.errors import BrokerError, NotFound
 from broker.ids import IdSource
@@ -23,6 +26,7 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.settings import Settings
+from tests.actors.test_lost_nodes import silent_port
 from tests.owners.publisher import publish_all, publish_elsewhere
 from tests.owners.support import create_programs, ids, publish_rows, row
 
@@ -145,6 +149,55 @@ async def test_exchange_spreads_owners_again_after_one_was_exchanged_alone(clust
     finally:
         watching.cancel()
         await pool.stop()
+
+
+async def test_owner_whose_node_is_silent_is_exchanged_without_its_end(
+    cluster: None, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner is stopped, and the raylet's port is one that answers nothing."""
+    monkeypatch.setattr(pools, "_HUNG_S", 1e9)
+    monkeypatch.setattr(pools, "_STOP_S", 1e9)
+    pool = SlotPool(OWNER, OwnerActor, SETTINGS.owners, SETTINGS, dsn, detached=True)
+    await pool.start()
+    before = await process_ids()
+    watching = asyncio.create_task(pool.watch())
+    try:
+        with silent_port() as port:
+            nodes = [node._replace(port=port) for node in list_nodes()]
+            monkeypatch.setattr(lost_nodes, "list_nodes", lambda **_options: nodes)
+            os.kill(before[0], signal.SIGSTOP)
+            async with asyncio.timeout(120):
+                while owner_names() != ["owner-0.2", "owner-1.1"]:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.1)
+            after = await process_ids()
+        assert after[0] != before[0]
+        assert after[1] == before[1], "which answers"
+    finally:
+        watching.cancel()
+        await pool.stop()
+
+
+async def test_actor_starts_in_a_worker_that_was_kept_for_it(cluster: None, dsn: str) -> None:
+    job = ray.get_runtime_context().get_job_id()
+    [node] = list_nodes()
+    keeping = asyncio.create_task(keep_spares(lambda nodes: nodes))
+    try:
+        async with asyncio.timeout(120):
+            spares: list[int] = []
+            while not spares:
+                spares = await asyncio.to_thread(list_idle, node, job)
+        pool = open_pool(dsn)
+        await pool.start()
+        try:
+            assert set(spares) <= set(await process_ids())
+            async with asyncio.timeout(120):
+                while not await asyncio.to_thread(list_idle, node, job):
+                    continue  # until there is another in its place
+        finally:
+            await pool.stop()
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
 
 
 async def test_names_of_ended_owners_are_not_used_again(cluster: None, dsn: str) -> None:

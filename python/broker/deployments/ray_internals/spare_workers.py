@@ -65,7 +65,7 @@ async def _top_up(node: Node, wanted: int) -> bool:
     job = context.get_job_id()
     environment: str = context.get_runtime_env_string()  # type: ignore[no-untyped-call]  # Ray leaves it without types
     try:
-        missing = wanted - await asyncio.to_thread(_count_idle, node, job)
+        missing = wanted - len(await asyncio.to_thread(list_idle, node, job))
         if missing > 0:
             await asyncio.to_thread(start_workers, node, missing, job, environment)
     except grpc.RpcError as error:
@@ -96,14 +96,14 @@ def start_workers(node: Node, count: int, job: str, environment: str = "") -> No
         _raylet(channel).PrestartWorkers(asked, timeout=_ANSWER_S)
 
 
-def _count_idle(node: Node, job: str) -> int:
-    """How many workers of a job wait for an actor. Blocks. Raises grpc.RpcError."""
+def list_idle(node: Node, job: str) -> list[int]:
+    """The processes of a node's workers that wait for an actor of a job. Blocks. Raises grpc.RpcError."""
     messages: Any = node_manager_pb2
     kinds: Any = common_pb2.WorkerType  # type: ignore[attr-defined]
     with init_grpc_channel(_place(node)) as channel:
         stats = _raylet(channel).GetNodeStats(messages.GetNodeStatsRequest(), timeout=_ANSWER_S)
     workers = [each for each in stats.core_workers_stats if each.worker_type == kinds.WORKER]
-    return sum(each.job_id.hex() == job and each.actor_id == _NOBODY for each in workers)
+    return [each.pid for each in workers if each.job_id.hex() == job and each.actor_id == _NOBODY]
 
 
 def _raylet(channel: Any) -> Any:
