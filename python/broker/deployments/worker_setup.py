@@ -9,7 +9,7 @@ from broker import timers
 PREPARE = "broker.deployments.worker_setup.prepare"
 """The name of what workers of a cluster that was joined call."""
 
-_REST_S = 1.0  # in which Ray gives a worker the actor for which it has started it
+_REST_S = 5.0  # in which Ray gives a worker the actor for which it has started it, on a busy machine too
 _IDLE = b"ray::IDLE"  # what Ray calls a worker that waits
 _NEEDED = (
     "broker.owners.actor",
