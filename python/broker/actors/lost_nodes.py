@@ -3,7 +3,7 @@
 The kernel of a node accepts connections to its raylet's port, or refuses them, however busy its processes are
 and even while they are stopped. So a node from which no answer at all comes to several tries is not busy. The
 tries overlap: the answer to the first one may take as long as all of them together, and a lost packet costs
-one of them. A watcher that was itself held up knows nothing about that time and begins anew.
+one of them. A try during which the watcher was itself held up says nothing and does not count.
 
 A node that is thought gone but is only out of reach costs an exchange, no more: the fence lets one actor of a
 slot write, whatever is thought of the other.
@@ -22,7 +22,8 @@ from broker.rpc.calls import SLOT_CALLS
 _PAUSE_S = 0.25  # between two questions to an actor
 _ANSWER_S = 0.25
 _FIRST_S = 5.0  # for the first answer, with the way to the actor
-_TRIES = 4
+_TRIES = 4  # that count
+_MOST_TRIES = 12
 _TRY_S = 0.25  # between the beginnings of two tries
 _HELD_UP_S = 0.25  # that a try may take longer than it should, unless the watcher itself stood still
 _SEARCH_S = 0.3  # for an answer of a node before an actor is put there
@@ -71,14 +72,18 @@ async def _is_lost(host: str) -> bool:
         return False  # Ray knows that it is gone
     clock = asyncio.get_running_loop().time
     tries: set[asyncio.Future[None]] = set()
+    counted = 0
     try:
-        for _ in range(_TRIES):
+        for _ in range(_MOST_TRIES):
             began_s = clock()
             tries.add(asyncio.ensure_future(_until_answered(node)))
             done, tries = await asyncio.wait(tries, timeout=_TRY_S, return_when=asyncio.FIRST_COMPLETED)
-            if done or clock() - began_s > _TRY_S + _HELD_UP_S:
+            if done:
                 return False
-        return True
+            counted += clock() - began_s <= _TRY_S + _HELD_UP_S
+            if counted == _TRIES:
+                return True
+        return False
     finally:
         await _cancel(tries)
 
