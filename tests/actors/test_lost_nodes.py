@@ -132,5 +132,9 @@ async def test_actors_are_put_on_nodes_that_answer(monkeypatch: pytest.MonkeyPat
         nodes = [Node("a", HOST, silent), Node("b", HOST, stopped)]
         put(monkeypatch, Link(), *nodes)
         assert await list_answering() == [nodes[1]]
+        others = [node._replace(host="127.0.0.2") for node in nodes]
+        put(monkeypatch, Link(), *nodes, *others)
+        assert await list_answering(HOST) == others, "which refuse"
         put(monkeypatch, Link(), nodes[0])
+        assert await list_answering(HOST) == [nodes[0]], "there is no other"
         assert await list_answering() == [nodes[0]], "when none answers it is no node's fault"

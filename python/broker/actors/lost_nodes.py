@@ -46,11 +46,16 @@ async def until_node_lost(kind: str, index: int) -> str:
         link.close()
 
 
-async def list_answering() -> list[Node]:
-    """The nodes that take work and answer now; all that take work when none answers. Raises RayError."""
+async def list_answering(lost: str = "") -> list[Node]:
+    """The nodes that take work and accept connections now; all when none does. Raises RayError.
+
+    Args:
+        lost: the address of one that is known not to answer.
+    """
     nodes = await asyncio.to_thread(list_nodes)
-    answers = await asyncio.gather(*(_answers_within(node, _SEARCH_S) for node in nodes))
-    return [node for node, answer in zip(nodes, answers, strict=True) if answer] or nodes
+    left = [node for node in nodes if node.host != lost] or nodes
+    answers = await asyncio.gather(*(_answers_within(node, _SEARCH_S) for node in left))
+    return [node for node, answer in zip(left, answers, strict=True) if answer] or left
 
 
 async def _is_silent(link: SlotLink, wait_s: float) -> bool:
@@ -71,7 +76,7 @@ async def _is_lost(host: str) -> bool:
     if node is None:
         return False  # Ray knows that it is gone
     clock = asyncio.get_running_loop().time
-    tries: set[asyncio.Future[None]] = set()
+    tries: set[asyncio.Future[bool]] = set()
     counted = 0
     try:
         for _ in range(_MOST_TRIES):
@@ -91,25 +96,25 @@ async def _is_lost(host: str) -> bool:
 async def _answers_within(node: Node, wait_s: float) -> bool:
     try:
         async with asyncio.timeout(wait_s):
-            await _until_answered(node)
+            return await _until_answered(node)
     except TimeoutError:
         return False
-    return True
 
 
-async def _until_answered(node: Node) -> None:
-    """Return when the kernel of a node has accepted or refused a connection to its raylet."""
+async def _until_answered(node: Node) -> bool:
+    """Return when the kernel of a node has answered: whether it accepts connections to the raylet."""
     family = socket.AF_INET6 if ":" in node.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as door:
         try:
             await asyncio.get_running_loop().sock_connect(door, (node.host, node.port))
         except ConnectionError:
-            return
+            return False
         except OSError:  # no route to it: what is on the way says so, not the node
             await asyncio.Event().wait()
+        return True
 
 
-async def _cancel(tasks: "set[asyncio.Future[None]]") -> None:
+async def _cancel(tasks: "set[asyncio.Future[bool]]") -> None:
     for task in tasks:
         task.cancel()
     with suppress(asyncio.CancelledError):

@@ -126,17 +126,17 @@ class SlotPool:
         async with self._locks[index]:
             await self._succeed(index, number)
 
-    async def _succeed(self, index: int, least: int = 1, *, is_lost: bool = False) -> None:
+    async def _succeed(self, index: int, least: int = 1, *, lost: str = "") -> None:
         """Put a new actor into a slot, with the next number or `least`, in the place of those that it has.
 
         Args:
-            is_lost: whether these are on a node that is gone, so that they cannot end by themselves.
+            lost: the address of a node that is gone with them, so that they cannot end by themselves.
         """
         slot = self._name(index)
-        old, nodes = await asyncio.gather(asyncio.to_thread(list_slot_names, slot), list_answering())
+        old, nodes = await asyncio.gather(asyncio.to_thread(list_slot_names, slot), list_answering(lost))
         number = max(least, 1 + max(map(number_of, old), default=0))
         handle = await asyncio.to_thread(self._create, index, number, [node.id for node in nodes])
-        if is_lost:
+        if lost:
             # Killed at once, else Ray would start them anew elsewhere when it learns of the node.
             await asyncio.gather(self._settle(index, handle, []), *map(_kill, old))
         else:
@@ -169,7 +169,7 @@ class SlotPool:
         while True:
             host = await until_node_lost(self._kind, index)
             name = await asyncio.to_thread(find_newest, self._kind, index)
-            await self._replace(index, name, f"no reply from its node {host}", is_lost=True)
+            await self._replace(index, name, f"no reply from its node {host}", lost=host)
 
     async def _look_at(self, index: int) -> None:
         if self._locks[index].locked():
@@ -178,7 +178,7 @@ class SlotPool:
         if fault:
             await self._replace(index, name, fault)
 
-    async def _replace(self, index: int, name: str | None, fault: str, *, is_lost: bool = False) -> None:
+    async def _replace(self, index: int, name: str | None, fault: str, *, lost: str = "") -> None:
         """Exchange the actor of a slot, unless the slot has another one meanwhile."""
         async with self._locks[index]:
             if await asyncio.to_thread(find_newest, self._kind, index) != name:
@@ -186,7 +186,7 @@ class SlotPool:
             SLOT_EXCHANGES.add(self._name(index))
             _log.warning("slot_exchanged", extra={"slot": self._name(index), "cause": fault})
             try:
-                await self._succeed(index, is_lost=is_lost)
+                await self._succeed(index, lost=lost)
             except (Unavailable, RayError) as error:
                 _log.error("slot_not_exchanged", extra={"slot": self._name(index), "cause": repr(error)})
 
