@@ -12,6 +12,7 @@ import ray
 
 from broker.actors import lost_nodes
 from broker.actors import pool as pools
+from broker.actors.link import SlotLink
 from broker.actors.named import get_actor, list_nodes
 from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
@@ -157,6 +158,13 @@ async def test_owner_whose_node_is_silent_is_exchanged_without_its_end(
     """The owner is stopped, and the raylet's port is one that answers nothing."""
     monkeypatch.setattr(pools, "_HUNG_S", 1e9)
     monkeypatch.setattr(pools, "_STOP_S", 1e9)
+    links: list[SlotLink] = []
+
+    def open_link(kind: str, index: int, calls: Any) -> SlotLink:
+        links.append(SlotLink(kind, index, calls))
+        return links[-1]
+
+    monkeypatch.setattr(lost_nodes, "SlotLink", open_link)
     pool = SlotPool(OWNER, OwnerActor, SETTINGS.owners, SETTINGS, dsn, detached=True)
     await pool.start()
     before = await process_ids()
@@ -165,8 +173,11 @@ async def test_owner_whose_node_is_silent_is_exchanged_without_its_end(
         with silent_port() as port:
             nodes = [node._replace(port=port) for node in list_nodes()]
             monkeypatch.setattr(lost_nodes, "list_nodes", lambda **_options: nodes)
-            os.kill(before[0], signal.SIGSTOP)
             async with asyncio.timeout(120):
+                # Until the conductor knows the nodes of both.
+                while len(links) < 2 or not (links[0].host and links[1].host):  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.1)
+                os.kill(before[0], signal.SIGSTOP)
                 while owner_names() != ["owner-0.2", "owner-1.1"]:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.1)
             after = await process_ids()
