@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from broker.actors import lost_nodes
-from broker.actors.link import LinkLost
+from broker.actors.link import LinkLost, Place
 from broker.actors.lost_nodes import list_answering, until_node_lost
 from broker.actors.named import Node
 
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 class Link:
     """The way to an actor that answers so many times, and is silent then."""
 
-    host = HOST
+    place = Place("owner-0.1", HOST)
 
     def __init__(self, answers: int = 0) -> None:
         self.asked = 0
@@ -77,7 +77,7 @@ async def test_node_is_lost_when_neither_it_nor_the_actor_answers(monkeypatch: p
     with silent_port() as port:
         put(monkeypatch, link, Node("a", HOST, port))
         async with asyncio.timeout(30):
-            assert await until_node_lost("owner", 0) == HOST
+            assert await until_node_lost("owner", 0) == Link.place
     assert link.asked >= 4
     assert link.is_closed
 
@@ -108,7 +108,7 @@ async def test_node_that_is_silent_is_not_lost_while_the_actor_answers(
     with silent_port() as port:
         put(monkeypatch, link, Node("a", HOST, port))
         async with asyncio.timeout(30):
-            assert await until_node_lost("owner", 0) == HOST
+            assert await until_node_lost("owner", 0) == Link.place
     assert link.asked > 50
 
 

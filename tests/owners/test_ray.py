@@ -175,7 +175,7 @@ async def test_owner_whose_node_is_silent_is_exchanged_without_its_end(
             monkeypatch.setattr(lost_nodes, "list_nodes", lambda **_options: nodes)
             async with asyncio.timeout(120):
                 # Until the conductor knows the nodes of both.
-                while len(links) < 2 or not (links[0].host and links[1].host):  # noqa: ASYNC110 - nobody tells
+                while len(links) < 2 or not (links[0].place and links[1].place):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.1)
                 os.kill(before[0], signal.SIGSTOP)
                 while owner_names() != ["owner-0.2", "owner-1.1"]:  # noqa: ASYNC110 - nobody tells

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ray.exceptions import RayError
 
@@ -38,6 +38,13 @@ class LinkLost(Exception):
         self.was_sent = was_sent
 
 
+class Place(NamedTuple):
+    """An actor by its name, and the address of its node."""
+
+    actor: str
+    host: str
+
+
 class Link(Protocol):
     """The way to one slot; tests put a bad one in its place."""
 
@@ -57,15 +64,15 @@ class SlotLink:
         self._index = index
         self._calls = calls
         self._is_refused = False
-        self._host = ""
+        self._place: Place | None = None
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
         self._seeking: asyncio.Task[None] | None = None
 
     @property
-    def host(self) -> str:
-        """The address of the node of the actor that was connected to last; empty before."""
-        return self._host
+    def place(self) -> Place | None:
+        """The actor that was found last, and where; None before the first one."""
+        return self._place
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
         """Call a method of the slot's actor and return what it answers; cancelling leaves the call running.
@@ -120,7 +127,7 @@ class SlotLink:
 
     async def _open_to(self, name: str, actor: Any) -> Connection:
         address = await _ask_again(actor.address.remote)
-        self._host = address.host
+        self._place = Place(name, address.host)
         try:
             connection = await open_connection(address, self._calls, lambda: self._seek(name))
         except LinkRefused as error:

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from ray.exceptions import RayError
 
-from broker.actors.link import LinkLost, SlotLink
+from broker.actors.link import LinkLost, Place, SlotLink
 from broker.actors.named import Node, list_nodes
 from broker.rpc.calls import SLOT_CALLS
 
@@ -29,18 +29,18 @@ _HELD_UP_S = 0.25  # that a try may take longer than it should, unless the watch
 _SEARCH_S = 0.3  # for an answer of a node before an actor is put there
 
 
-async def until_node_lost(kind: str, index: int) -> str:
-    """Return the address of the node of a slot's actor when actor and node have become silent.
+async def until_node_lost(kind: str, index: int) -> Place:
+    """Return the place of a slot's actor when the actor and its node have become silent.
 
-    Safe to cancel. What it does not know is a node that was silent before it was called.
+    Safe to cancel. What it does not know is an actor that was silent before it was called.
     """
     link = SlotLink(kind, index, SLOT_CALLS)
     try:
         while True:
-            if await _is_silent(link, _ANSWER_S if link.host else _FIRST_S) and (host := link.host):
-                tries = _is_lost(host), _is_silent(link, _TRIES * _TRY_S)
-                if all(await asyncio.gather(*tries)) and link.host == host:
-                    return host
+            if await _is_silent(link, _ANSWER_S if link.place else _FIRST_S) and (place := link.place):
+                tries = _is_lost(place.host), _is_silent(link, _TRIES * _TRY_S)
+                if all(await asyncio.gather(*tries)) and link.place == place:
+                    return place
             await asyncio.sleep(_PAUSE_S)
     finally:
         link.close()

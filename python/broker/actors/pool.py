@@ -167,9 +167,8 @@ class SlotPool:
 
     async def _leave_lost_nodes(self, index: int) -> None:
         while True:
-            host = await until_node_lost(self._kind, index)
-            name = await asyncio.to_thread(find_newest, self._kind, index)
-            await self._replace(index, name, f"no reply from its node {host}", lost=host)
+            place = await until_node_lost(self._kind, index)
+            await self._replace(index, place.actor, f"no reply from its node {place.host}", lost=place.host)
 
     async def _look_at(self, index: int) -> None:
         if self._locks[index].locked():
