@@ -40,10 +40,10 @@ class Link:
 
 
 @contextmanager
-def silent_port() -> Iterator[int]:
+def silent_port(host: str = HOST) -> Iterator[int]:
     """A port that neither accepts nor refuses: Linux leaves a SYN unanswered when the queue is full."""
     with ExitStack() as stack:
-        door = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
+        door = stack.enter_context(socket.create_server((host, 0), backlog=0))
         for _ in range(3):
             caller = stack.enter_context(socket.socket())
             caller.setblocking(False)

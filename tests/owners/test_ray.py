@@ -170,7 +170,7 @@ async def test_owner_whose_node_is_silent_is_exchanged_without_its_end(
     before = await process_ids()
     watching = asyncio.create_task(pool.watch())
     try:
-        with silent_port() as port:
+        with silent_port(list_nodes()[0].host) as port:
             nodes = [node._replace(port=port) for node in list_nodes()]
             monkeypatch.setattr(lost_nodes, "list_nodes", lambda **_options: nodes)
             async with asyncio.timeout(120):
