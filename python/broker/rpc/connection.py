@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from ipaddress import ip_address
 from itertools import count
 from typing import Any
 
@@ -9,6 +10,7 @@ from broker.rpc.calls import CallError, Calls
 from broker.rpc.wire import Address, CallerWire, OtherVersion, WireError
 
 _LOOK_S = 0.5
+_NEAR = 2  # times as long, where no node can be lost between: each look wakes two processes
 _SILENCE_S = 5.0  # of an actor that was asked: it hangs, or its node is cut off
 _NOBODY = "", None
 
@@ -24,9 +26,10 @@ class LinkRefused(ConnectionEnded):
 class Connection(CallerWire):
     """A link from the calling side. `open_connection` creates it; `end` it on the same event loop."""
 
-    def __init__(self, secret: bytes, calls: Calls[Any], note_silence: Callable[[], None]) -> None:
-        super().__init__(secret)
+    def __init__(self, address: Address, calls: Calls[Any], note_silence: Callable[[], None]) -> None:
+        super().__init__(address.secret)
         self._methods = calls
+        self._is_near = ip_address(address.host).is_loopback
         self._note_silence = note_silence
         self._numbers = count(1)
         self._calls: dict[int, tuple[str, asyncio.Future[Any]]] = {}
@@ -36,9 +39,13 @@ class Connection(CallerWire):
         self.is_over = False
 
     @property
+    def _look_s(self) -> float:
+        return _LOOK_S * _NEAR if self._is_near else _LOOK_S
+
+    @property
     def is_silent(self) -> bool:
         """Whether the actor has left a question unanswered that was asked a look ago."""
-        return self._is_silent_s >= 2 * _LOOK_S
+        return self._is_silent_s >= 2 * self._look_s
 
     async def call(self, method: str, *arguments: object) -> Any:
         """What the actor's method answers. Cancelling leaves the call running there.
@@ -108,8 +115,8 @@ class Connection(CallerWire):
             self.send(b"")
         if self.is_silent:
             self._note_silence()
-        self._is_silent_s += _LOOK_S
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._watch)
+        self._is_silent_s += self._look_s
+        self._timer = asyncio.get_running_loop().call_later(self._look_s, self._watch)
 
 
 async def open_connection(
@@ -126,7 +133,7 @@ async def open_connection(
     """
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
-        lambda: Connection(address.secret, calls, note_silence), address.host, address.port
+        lambda: Connection(address, calls, note_silence), address.host, address.port
     )
     try:
         await connection.opened
