@@ -16,7 +16,6 @@ from broker.actors.link import SlotLink
 from broker.actors.named import get_actor, list_nodes
 from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
-from broker.deployments.ray_internals.spare_workers import keep_spares, list_idle
 from broker.domain.programs import Access
 from broker.errors import BrokerError, NotFound
 from broker.ids import IdSource
@@ -186,29 +185,6 @@ async def test_owner_whose_node_is_silent_is_exchanged_without_its_end(
     finally:
         watching.cancel()
         await pool.stop()
-
-
-async def test_actor_starts_in_a_worker_that_was_kept_for_it(cluster: None, dsn: str) -> None:
-    job = ray.get_runtime_context().get_job_id()
-    [node] = list_nodes()
-    keeping = asyncio.create_task(keep_spares(lambda nodes: nodes))
-    try:
-        async with asyncio.timeout(120):
-            spares: list[int] = []
-            while not spares:
-                spares = await asyncio.to_thread(list_idle, node, job)
-        pool = open_pool(dsn)
-        await pool.start()
-        try:
-            assert set(spares) <= set(await process_ids())
-            async with asyncio.timeout(120):
-                while not await asyncio.to_thread(list_idle, node, job):
-                    continue  # until there is another in its place
-        finally:
-            await pool.stop()
-    finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
 
 
 async def test_names_of_ended_owners_are_not_used_again(cluster: None, dsn: str) -> None:

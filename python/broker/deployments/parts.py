@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from math import ceil
 from typing import Any
 
 import orjson
@@ -27,7 +26,6 @@ from broker.deployments.ingress_check import (
 )
 from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.serve_control import restart_control
-from broker.deployments.ray_internals.spare_workers import keep_spares
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
@@ -142,8 +140,6 @@ class Parts:
             self._keep(keep_running("spare worker", self._local.workers.keep_spare))
             self._keep(keep_running("fork server", self._local.workers.keep_server))
             self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
-        else:
-            self._keep(keep_running("spare workers", lambda: keep_spares(self._spares)))
         # Images come last: a product without them is ready, too.
         try:
             await asyncio.wait_for(self._has_images.wait(), _IMAGES_S)
@@ -194,10 +190,6 @@ class Parts:
             await asyncio.to_thread(serve_app.run_images, self._settings, dsn)
         except Exception as error:  # whatever Serve has: nothing but pictures depends on it
             _log.error("images_not_started", extra={"cause": one_line(error)})
-
-    def _spares(self, nodes: int) -> int:
-        """How many idle workers a node has ready: as many as another node may have slots."""
-        return ceil((self._settings.owners + self._settings.counters) / max(1, nodes))
 
     async def _tell_lost(self, local: ray_cluster.LocalRay) -> None:
         tell({"lost": await ray_cluster.until_lost(local)})

@@ -47,11 +47,10 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
 
 from broker import timers
 from broker.actors.named import NAMESPACE
-from broker.deployments.environment import RAY_HOST, SETUP_HOOK, joined_environment
+from broker.deployments.environment import RAY_HOST, joined_environment
 from broker.deployments.ports import internal_port
 from broker.deployments.ray_internals import fork_client, ray_logs, standby
 from broker.deployments.ray_internals.workers import RayWorkers, until_ended
-from broker.deployments.worker_setup import PREPARE
 
 _UNUSED_PORTS = (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME)
 _NOBODY = -1  # Ray's word for a port where nothing listens
@@ -140,7 +139,7 @@ def join(address: str) -> None:
         namespace=NAMESPACE,
         log_to_driver=False,
         configure_logging=False,
-        runtime_env={"env_vars": joined_environment() | {SETUP_HOOK: PREPARE}},
+        runtime_env={"env_vars": joined_environment()},
     )
 
 

@@ -1,11 +1,13 @@
 """The workers of our own Ray: forked from one process, with one started ahead of time.
 
-An actor that has died starts at once where an idle worker is there (`spare_workers`), and after most of a
-second where one has to be made.
+An actor that has died starts at once where an idle worker is there, and after most of a second where one has
+to be made. Ray gives an actor only a worker that has run nothing yet, so no task can leave one behind; the
+raylet starts one when it is asked to.
 
-Names used: `ray::IDLE`, as a worker that waits calls itself.
-Probe: none; where a worker has another name, spare ones are started without end, a few a minute.
-Fall-back: see `spare_workers`.
+Names used: `init_grpc_channel` of `ray._private.grpc_utils`, `PrestartWorkersRequest` of
+`ray.core.generated`, and `ray::IDLE`, as a worker that waits calls itself.
+Probe: the import; a raylet that knows no such call refuses it, and the log says `spare_worker_refused`.
+Fall-back: no spare, so that an actor starts after most of a second.
 Gain: an actor that has died starts at once.
 """
 
@@ -17,19 +19,23 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
+import ray
+from ray._private.grpc_utils import init_grpc_channel
+from ray.core.generated import common_pb2, node_manager_pb2, node_manager_pb2_grpc
 
 from broker import timers
-from broker.actors.named import list_nodes
 from broker.deployments.ray_internals.fork_client import JOB
 from broker.deployments.ray_internals.fork_server import start_fork_server
-from broker.deployments.ray_internals.spare_workers import start_workers
 
 _FORK_SERVER_PAUSE_S = 1.0
 _LOOK_S = 5.0  # at some files of /proc
+_ANSWER_S = 5.0
 _START_S = 10.0  # a worker that is not there by then is asked for again
 _NOTICE_S = 0.3  # for the raylet to read that a worker's socket has closed
+_KEPT_S = 10 * 365 * 86_400
 _IDLE = b"ray::IDLE"  # what Ray calls a worker that waits
 
 _log = logging.getLogger(__name__)
@@ -73,7 +79,7 @@ class RayWorkers:
             elif clock() - asked_s >= _START_S:
                 asked_s = clock()
                 try:
-                    await asyncio.to_thread(start_workers, list_nodes(takes_work=False)[0], 1, JOB)
+                    await asyncio.to_thread(_start_worker)
                 except grpc.RpcError as error:
                     _log.warning("spare_worker_refused", extra={"reason": str(error)})
             await asyncio.sleep(_LOOK_S)
@@ -126,6 +132,24 @@ async def _kill(pid: int) -> None:
                 await asyncio.to_thread(select.select, [descriptor], [], [])
         finally:
             os.close(descriptor)
+
+
+def _start_worker() -> None:
+    """Ask the raylet for another idle worker. Raises grpc.RpcError."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+    node = next(node for node in nodes if node["Alive"])
+    # Modules that protoc has made have no types.
+    messages: Any = node_manager_pb2
+    languages: Any = common_pb2.Language  # type: ignore[attr-defined]
+    connect: Any = node_manager_pb2_grpc.NodeManagerServiceStub
+    asked = messages.PrestartWorkersRequest(
+        language=languages.PYTHON,
+        job_id=bytes.fromhex(JOB),
+        num_workers=1,
+        keep_alive_duration_secs=_KEPT_S,
+    )
+    with init_grpc_channel(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}") as channel:
+        connect(channel).PrestartWorkers(asked, timeout=_ANSWER_S)
 
 
 def _is_idle(pid: int) -> bool:
