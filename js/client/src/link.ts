@@ -120,11 +120,7 @@ export class Link {
       const message = JSON.parse(text);
       for (const each of Array.isArray(message) ? message : [message]) this.#accept(each);
     } catch (error) {
-      this.lose(
-        error instanceof SyntaxError
-          ? new ProtocolError("a reply is not JSON")
-          : (error as Error),
-      );
+      this.lose(error instanceof SyntaxError ? new ProtocolError("a reply is not JSON") : (error as Error));
     }
   }
 
