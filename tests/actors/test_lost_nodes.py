@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from broker.actors import lost_nodes
-from broker.actors.link import LinkLost, Place
+from broker.actors.link import ActorPlace, LinkLost
 from broker.actors.lost_nodes import list_answering, until_node_lost
 from broker.actors.named import Node
 
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 class Link:
     """The way to an actor that answers so many times, and is silent then."""
 
-    place = Place("owner-0.1", HOST)
+    place = ActorPlace("owner-0.1", HOST)
 
     def __init__(self, answers: int = 0) -> None:
         self.asked = 0

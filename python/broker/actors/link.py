@@ -38,7 +38,7 @@ class LinkLost(Exception):
         self.was_sent = was_sent
 
 
-class Place(NamedTuple):
+class ActorPlace(NamedTuple):
     """An actor by its name, and the address of its node."""
 
     actor: str
@@ -64,13 +64,13 @@ class SlotLink:
         self._index = index
         self._calls = calls
         self._is_refused = False
-        self._place: Place | None = None
+        self._place: ActorPlace | None = None
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
         self._seeking: asyncio.Task[None] | None = None
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> ActorPlace | None:
         """The actor that was found last, and where; None before the first one."""
         return self._place
 
@@ -127,7 +127,7 @@ class SlotLink:
 
     async def _open_to(self, name: str, actor: Any) -> Connection:
         address = await _ask_again(actor.address.remote)
-        self._place = Place(name, address.host)
+        self._place = ActorPlace(name, address.host)
         try:
             connection = await open_connection(address, self._calls, lambda: self._seek(name))
         except LinkRefused as error:

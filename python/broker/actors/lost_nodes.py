@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from ray.exceptions import RayError
 
-from broker.actors.link import LinkLost, Place, SlotLink
+from broker.actors.link import ActorPlace, LinkLost, SlotLink
 from broker.actors.named import Node, list_nodes
 from broker.rpc.calls import SLOT_CALLS
 
@@ -29,7 +29,7 @@ _HELD_UP_S = 0.25  # that a try may take longer than it should, unless the watch
 _SEARCH_S = 0.3  # for an answer of a node before an actor is put there
 
 
-async def until_node_lost(kind: str, index: int) -> Place:
+async def until_node_lost(kind: str, index: int) -> ActorPlace:
     """Return the place of a slot's actor when the actor and its node have become silent.
 
     Safe to cancel. What it does not know is an actor that was silent before it was called.
