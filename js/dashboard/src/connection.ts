@@ -1,8 +1,9 @@
 /** The SDK's client for the user who is logged in, with the token in no URL. */
 import { computed, signal } from "@preact/signals";
-import { ApiError, Client, type State } from "../../client/src/index.js";
+import { ApiError, Client, type ClientOptions, type State } from "../../client/src/index.js";
 import type { Received, Sending } from "../../client/src/http.js";
 import { currentToken, login, refuse } from "./session.js";
+import { nameOf, once, Unconfirmed } from "./unconfirmed.js";
 
 /** A WebSocket that carries its token in the first subscription instead of its URL: URLs end up in logs. */
 class TokenSocket extends WebSocket {
@@ -21,9 +22,27 @@ class TokenSocket extends WebSocket {
 }
 
 export class Connection extends Client {
+  constructor(baseUrl: string, options: ClientOptions) {
+    super(baseUrl, options);
+    const send = this.api.send.bind(this.api);
+    // Whoever presses a button again after a change got no answer means the same change.
+    this.api.send = (method, path, sending = {}) => {
+      // Nothing that is made of a password is kept in the tab; users are known by their names.
+      const isPlain = method === "GET" || sending.idempotencyKey || "password" in (sending.body ?? {});
+      if (isPlain) return send(method, path, sending);
+      const name = nameOf(method, path, sending);
+      return once(name, (idempotencyKey) => send(method, path, { ...sending, idempotencyKey }));
+    };
+  }
+
   /** As `request`, with the headers of the reply. */
   exchange(method: string, path: string, sending: Sending = {}): Promise<Received> {
     return this.api.send(method, path, sending);
+  }
+
+  /** How far this machine's clock is ahead of the broker's. */
+  aheadMs(): number {
+    return Date.now() - this.now();
   }
 
   /** The full URL of a path below the API's base. */
@@ -71,6 +90,8 @@ async function fetchAndWatch(input: RequestInfo | URL, init?: RequestInit): Prom
 
 /** What went wrong, in words for the user. */
 export function explain(error: unknown): string {
+  if (error instanceof Unconfirmed)
+    return `No answer came, so it may or may not be done. Sent again as it is, it is done once. (${explain(error.cause)})`;
   if (error instanceof ApiError) {
     const fields = error.fields.map(({ field, message }) => `${field} ${message}`);
     return [error.message, ...fields.filter((text) => !error.message.includes(text))].join("; ");

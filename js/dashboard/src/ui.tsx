@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { explain } from "./connection.js";
+import { count } from "./format.js";
 import { type Action, type Loaded } from "./hooks.js";
 import { notice, question, say } from "./notices.js";
 import { to } from "./routes.js";
@@ -341,6 +342,19 @@ export function Table({
         <tbody>{children}</tbody>
       </table>
     </div>
+  );
+}
+
+/** How many of the rows found a table shows: more would make it slow, and nobody reads them. */
+export const MOST_ROWS = 500;
+
+/** Says that a table shows only the first of what was found. */
+export function Others({ found }: { found: number }) {
+  if (found <= MOST_ROWS) return null;
+  return (
+    <p class="hint">
+      {count(MOST_ROWS)} of {count(found)}; search for the others.
+    </p>
   );
 }
 

@@ -1,43 +1,40 @@
 /** The dashboard in a real browser, served by a real instance with its Content-Security-Policy. */
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
+import { mkdtemp, readFile, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
-import type { Browser, Page } from "playwright-core";
-import type { Client } from "../../client/src/index.js";
+import { describe, test } from "node:test";
+import type { Page } from "playwright-core";
 import { newId } from "../../client/src/storage.js";
-import { openAdmin, openBrowser, publish, URL_OF_BROKER, until } from "../../client/test/product/world.js";
-import { contentOf, listEvents, makeShow, vote } from "./show.js";
+import { openBrowser, publish, URL_OF_BROKER, until } from "../../client/test/product/world.js";
+import { askAudience, contentOf, listEvents, makeShow, vote } from "./show.js";
 import {
+  admin,
+  browser,
   check,
   DESKTOP,
   enter,
+  logsInByHand,
   type Made,
   makeUser,
+  openStage,
+  pass,
+  PASSWORD,
   sees,
   settle,
-  show,
   SHOTS,
+  show,
   visit,
   words,
 } from "./world.js";
 
-let browser: Browser;
-let admin: Client;
 let made: Made;
 let producer: string;
 
-before(async () => {
-  browser = await openBrowser();
-  admin = openAdmin();
+openStage(async () => {
   made = await makeShow(admin);
   producer = `producer-${newId().slice(0, 8)}`;
   await makeUser(admin, producer, "producer", [made.project]);
-});
-
-after(async () => {
-  admin.close();
-  await browser.close();
 });
 
 describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
@@ -166,6 +163,107 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await close();
   });
 
+  test("an event that was sent and not answered is published once", async () => {
+    const { program } = await makeShow(admin, "Unanswered", made.project);
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, producer, true);
+    await show(page, `programs/${program}`);
+    await page.getByRole("option").first().waitFor();
+    await page.getByLabel("Event", { exact: true }).fill("Score#update");
+    await page.getByLabel("Metadata").fill('{"typed": "once"}');
+    const publish = page.getByRole("button", { name: /^Publish/ });
+    const stored = async () =>
+      (await listEvents(admin, program)).filter(({ metadata }) => metadata.typed === "once").length;
+
+    // Without a stream nobody tells the page that it is there; pressed again, it is the same event.
+    await page.evaluate(() => {
+      (window as any).sockets.isBlocked = true;
+      (window as any).sockets.cut();
+    });
+    await page.getByText("Connection lost, coming back…").waitFor();
+    await withoutAnswer(page, `**/programs/${program}/events`, async () => {
+      await publish.click();
+      await sees(page, "may or may not be done");
+    });
+    await sees(page, "It may have been published: checking…");
+    assert.equal(await stored(), 1);
+    await publish.click();
+    await sees(page, "Published Score#update");
+    assert.equal(await stored(), 1);
+
+    // The key outlives a reload as the draft does, and the stream tells that it is there.
+    await withoutAnswer(page, `**/programs/${program}/events`, async () => {
+      await publish.click();
+      await sees(page, "may or may not be done");
+    });
+    assert.equal(await stored(), 2);
+    await page.reload();
+    await sees(page, "Published Score#update");
+    assert.equal(await page.getByText("It may have been published").count(), 0);
+    // What is known is no longer unconfirmed: the next one is another event.
+    await page.getByRole("button", { name: /^Publish/ }).click();
+    await until(async () => (await stored()) === 3, "the next event");
+    await close();
+  });
+
+  test("a change that was sent and not answered is the same one when it is sent again", async () => {
+    const { program, project, revision } = await makeShow(admin, "Unanswered changes");
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    const sent: string[] = [];
+    page.on("request", (request) => {
+      const key = request.headers()["idempotency-key"];
+      if (key) sent.push(`${request.method()} ${key} ${request.postData()}`);
+    });
+    /** Does it twice, the first time without an answer: all that is sent is one request. */
+    const isOne = async (what: string, doIt: () => Promise<void>) => {
+      sent.length = 0;
+      await withoutAnswer(page, "**/api/v1/**", async () => {
+        await doIt();
+        await sees(page, "may or may not be done");
+      });
+      await doIt();
+      await page.getByText("may or may not be done").waitFor({ state: "detached" });
+      assert.ok(sent.length > 1, what);
+      assert.equal(new Set(sent).size, 1, `${what}: ${sent.map((text) => text.slice(0, 300)).join("\n")}`);
+    };
+    await show(page, `programs/${program}/polls`);
+    const poll = page.getByRole("region", { name: "Who wins?" });
+    const events = await listEvents(admin, program);
+    await page.evaluate(() => {
+      (window as any).sockets.isBlocked = true;
+      (window as any).sockets.cut();
+    });
+    await isOne("closing a poll", () => poll.getByRole("button", { name: "Close" }).click());
+    await page.getByLabel("Question").fill("Asked once?");
+    await page.getByLabel("Options, one on each line").fill("Yes\nNo");
+    await page.getByLabel("Open for seconds").fill("600");
+    await isOne("asking", () => page.getByRole("button", { name: "Ask", exact: true }).click());
+    assert.equal((await listEvents(admin, program)).length, events.length + 1);
+
+    await show(page, `programs/${program}/history`);
+    const file = join(await mkdtemp(join(tmpdir(), "import-")), "a.json");
+    await writeFile(file, JSON.stringify({ events: [{ event: "Score#update", metadata: {} }] }));
+    await isOne("importing", async () => {
+      // Who has been elsewhere chooses the file anew.
+      await show(page, `programs/${program}/settings`);
+      await show(page, `programs/${program}/history`);
+      await page.getByLabel("Exported file").setInputFiles(file);
+      await page.getByRole("button", { name: /^Import/ }).click();
+      await page.getByRole("dialog").getByRole("button", { name: "Import" }).click();
+    });
+
+    await show(page, `projects/${project}/revisions/${revision}`);
+    await page.getByLabel("Content").fill('{"saved": "once"}');
+    await isOne("publishing a revision", async () => {
+      await page.getByRole("button", { name: "Publish…" }).click();
+      await page.getByRole("dialog").getByRole("button", { name: "Publish" }).click();
+    });
+    await page.getByText("published", { exact: true }).waitFor();
+    assert.deepEqual(await contentOf(admin, project, revision), { saved: "once" });
+    await close();
+  });
+
   test("a revision is seen in the overlay before it is published, with no token in a URL", async () => {
     const { program, project, revision } = await makeShow(admin, "Previewed");
     const { page, urls, close } = await visit(browser, { viewport: DESKTOP });
@@ -237,9 +335,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
   test("a log-in that ends in the middle of an edit loses nothing", async () => {
     const { project, revision } = await makeShow(admin);
     const { page, close } = await visit(browser, { viewport: DESKTOP });
-    await page.evaluate(() => {
-      (window as any).logsInAgain = false;
-    });
+    await logsInByHand(page);
     await enter(page, "admin", true);
     await show(page, `projects/${project}/revisions/${revision}`);
     await page.getByLabel("Content").fill('{"typed": 1}');
@@ -253,7 +349,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await form.getByLabel(/Password/).fill("not the password");
     await form.getByRole("button", { name: "Log in" }).click();
     await form.locator(".failure").waitFor();
-    await form.getByLabel(/Password/).fill(process.env.ONAIR_PASSWORD as string);
+    await form.getByLabel(/Password/).fill(PASSWORD);
     await form.getByRole("button", { name: "Log in" }).click();
     await sees(page, "Saved");
     assert.deepEqual(await contentOf(admin, project, revision), { typed: 2 });
@@ -265,6 +361,34 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     });
     await settle(page);
     assert.equal(await page.getByLabel("Content").inputValue(), '{"typed": 3}');
+    await close();
+  });
+
+  test("what is pushed goes on after a log-in that had ended", async () => {
+    const { program, project } = await makeShow(admin, "Followed");
+    const poll = await askAudience(admin, program, "Still counted?", ["Yes", "No"]);
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await logsInByHand(page);
+    await enter(page, "admin");
+    await show(page, `programs/${program}/polls`);
+    const bars = page.getByRole("region", { name: "Still counted?" });
+    await bars.waitFor();
+    const form = page.getByRole("form", { name: "Log in again" });
+    await form.getByRole("alert").waitFor();
+    // The broker has ended the subscriptions that need a token by now, or does so at the log-in.
+    await form.getByLabel(/Password/).fill(PASSWORD);
+    await form.getByRole("button", { name: "Log in" }).click();
+    await form.waitFor({ state: "detached" });
+    await vote(admin, project, program, poll, "stillCounted", 7);
+    await until(async () => (await bars.innerText()).includes("7 answers"), "the answers");
+    await page.evaluate(() => {
+      (window as any).logsInAgain = true;
+    });
+    await show(page, "programs");
+    await makeShow(admin, "Made after the log-in", project);
+    await sees(page, "Made after the log-in");
+    await settle(page);
+    assert.doesNotMatch(await words(page), /ended the subscription/);
     await close();
   });
 
@@ -396,3 +520,20 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await close();
   });
 });
+
+/**
+ * Does something while the answers to changes below a path are lost: the broker makes them, and the page hears
+ * nothing. The minute and a half for which it tries is over at once.
+ */
+async function withoutAnswer(page: Page, path: string, doIt: () => Promise<void>): Promise<void> {
+  let isMade = false;
+  await page.route(path, async (route) => {
+    if (route.request().method() === "GET") return route.fallback();
+    if (!isMade) await route.fetch();
+    isMade = true;
+    await pass(page, 90_000);
+    await route.abort();
+  });
+  await doIt();
+  await page.unroute(path);
+}

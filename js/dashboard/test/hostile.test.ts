@@ -1,12 +1,25 @@
 /** What strangers and careless people store: it is shown as text, and what is too large loses nothing. */
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
-import type { Browser, Page } from "playwright-core";
-import type { Client } from "../../client/src/index.js";
+import { describe, test } from "node:test";
+import type { Page } from "playwright-core";
 import { newId } from "../../client/src/storage.js";
-import { openAdmin, openBrowser, until } from "../../client/test/product/world.js";
+import { until } from "../../client/test/product/world.js";
 import { askAudience, listEvents, makeShow } from "./show.js";
-import { DESKTOP, enter, type Made, makeUser, pathOf, SCREENS, sees, show, visit, words } from "./world.js";
+import {
+  admin,
+  browser,
+  DESKTOP,
+  enter,
+  type Made,
+  makeUser,
+  openStage,
+  pathOf,
+  SCREENS,
+  sees,
+  show,
+  visit,
+  words,
+} from "./world.js";
 
 /** What has run in pages that trusted it. */
 const CORPUS = [
@@ -33,18 +46,7 @@ const SHOWN = "<img src=x onerror=window.xss=1>";
 const AROUND_BYTES = 11;
 const MOST_BYTES = 64 << 10;
 
-let browser: Browser;
-let admin: Client;
-
-before(async () => {
-  browser = await openBrowser();
-  admin = openAdmin();
-});
-
-after(async () => {
-  admin.close();
-  await browser.close();
-});
+openStage();
 
 describe("the dashboard", { concurrency: 2, timeout: 240_000 }, () => {
   test("shows what is stored as text on every screen, and runs none of it", async () => {

@@ -2,26 +2,28 @@
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
-import type { Browser } from "playwright-core";
-import type { Client } from "../../client/src/index.js";
-import { openAdmin, openBrowser } from "../../client/test/product/world.js";
+import { describe, test } from "node:test";
 import { makeShow } from "./show.js";
-import { check, DESKTOP, enter, type Made, pathOf, PHONE, SCREENS, SHOTS, show, visit } from "./world.js";
+import {
+  admin,
+  browser,
+  check,
+  DESKTOP,
+  enter,
+  type Made,
+  openStage,
+  pathOf,
+  PHONE,
+  SCREENS,
+  SHOTS,
+  show,
+  visit,
+} from "./world.js";
 
-let browser: Browser;
-let admin: Client;
 let made: Made;
 
-before(async () => {
-  browser = await openBrowser();
-  admin = openAdmin();
+openStage(async () => {
   made = await makeShow(admin);
-});
-
-after(async () => {
-  admin.close();
-  await browser.close();
 });
 
 describe("every screen", { concurrency: 3, timeout: 240_000 }, () => {

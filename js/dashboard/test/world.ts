@@ -2,9 +2,10 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
+import { after, before } from "node:test";
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import type { Client } from "../../client/src/index.js";
-import { INIT, URL_OF_BROKER, until } from "../../client/test/product/world.js";
+import { INIT, openAdmin, openBrowser, URL_OF_BROKER, until } from "../../client/test/product/world.js";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 export const SHOTS = process.env.ONAIR_SCREENS as string;
@@ -84,6 +85,23 @@ export async function visit(
   return { page, urls, close };
 }
 
+/** The browser and the administrator of a file's tests, from `openStage` on. */
+export let browser: Browser;
+export let admin: Client;
+
+/** Opens both before the tests of a file and closes them after; `prepare` makes what the tests share. */
+export function openStage(prepare: () => Promise<void> = async () => {}): void {
+  before(async () => {
+    admin = openAdmin();
+    browser = await openBrowser();
+    await prepare();
+  });
+  after(async () => {
+    admin?.close();
+    await browser?.close();
+  });
+}
+
 /** Fills the log-in in. */
 export async function enter(page: Page, username: string, isKept = false): Promise<void> {
   await page.getByLabel("User name").fill(username);
@@ -91,6 +109,21 @@ export async function enter(page: Page, username: string, isKept = false): Promi
   if (isKept) await page.getByLabel("Keep me logged in").check();
   await page.keyboard.press("Enter");
   await page.locator("nav[aria-label=Main]").waitFor({ state: "attached" }); // behind a menu on a phone
+}
+
+/** Nobody logs in again but the test. */
+export async function logsInByHand(page: Page): Promise<void> {
+  await page.evaluate(() => {
+    (window as any).logsInAgain = false;
+  });
+}
+
+/** Has so much time pass for what the page tries again until a deadline. */
+export async function pass(page: Page, ms: number): Promise<void> {
+  await page.evaluate((more) => {
+    const now = performance.now.bind(performance);
+    performance.now = () => now() + more;
+  }, ms);
 }
 
 /** Goes to a place and waits until it is there, unless the broker is away. */

@@ -116,5 +116,5 @@ async function probe(name: string, ask: () => Promise<string>): Promise<Part> {
 
 /** How far this machine's clock is ahead; never a zero with a sign. */
 function aheadS(client: Connection): string {
-  return (Math.round((Date.now() - client.now()) / 10) / 100 + 0).toFixed(2);
+  return (Math.round(client.aheadMs() / 10) / 100 + 0).toFixed(2);
 }

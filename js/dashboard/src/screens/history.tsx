@@ -1,7 +1,6 @@
 /** A program's events as a file: out, and in again. */
 import { useRef, useState } from "preact/hooks";
 import { ApiError } from "../../../client/src/index.js";
-import { newId } from "../../../client/src/storage.js";
 import type { Connection } from "../connection.js";
 import type { EventLog } from "../event_log.js";
 import { bytes, count } from "../format.js";
@@ -9,6 +8,7 @@ import { useAction } from "../hooks.js";
 import { ask, say } from "../notices.js";
 import { currentToken, isPublisher, refuse } from "../session.js";
 import { Field, Panel, Progress } from "../ui.js";
+import { once } from "../unconfirmed.js";
 
 export function HistoryTab({ log }: { log: EventLog }) {
   return (
@@ -98,8 +98,6 @@ function Import({ log }: { log: EventLog }) {
   const [file, setFile] = useState<File | undefined>(undefined);
   const [sent, setSent] = useState<[number, number] | undefined>(undefined);
   const input = useRef<HTMLInputElement>(null);
-  // The same for each try of one file: an import that was made is not made again.
-  const key = useRef("");
   const action = useAction(async () => {
     const isMeant = await ask({
       title: "Replace all events?",
@@ -109,7 +107,11 @@ function Import({ log }: { log: EventLog }) {
     });
     if (!isMeant || !file) return;
     setSent([0, file.size]);
-    const { deleted, imported } = await upload(log, file, key.current, (done, all) => setSent([done, all]));
+    // The broker refuses the key where the file was changed meanwhile.
+    const name = `import ${log.programId} ${file.name} ${file.size} ${file.lastModified}`;
+    const { deleted, imported } = await once(name, (key) =>
+      upload(log, file, key, (done, all) => setSent([done, all])),
+    );
     say(`${count(imported)} events imported, ${count(deleted)} replaced`);
     setFile(undefined);
     setSent(undefined);
@@ -136,7 +138,6 @@ function Import({ log }: { log: EventLog }) {
               accept=".json,application/json"
               aria-describedby={hintId}
               onChange={(event) => {
-                key.current = newId();
                 setSent(undefined);
                 action.clear();
                 setFile(event.currentTarget.files?.[0]);
@@ -183,8 +184,7 @@ async function upload(
     request.setRequestHeader("Authorization", `Bearer ${token}`);
     request.setRequestHeader("Idempotency-Key", key);
     request.upload.onprogress = ({ loaded, total }) => onSent(loaded, total);
-    request.onerror = () =>
-      reject(new Error("The connection was lost; import the file again; it takes effect once."));
+    request.onerror = () => reject(new Error("The connection was lost"));
     request.onload = () => {
       let body: any = {};
       try {

@@ -7,10 +7,11 @@ import { count, dateTime, preview, pretty, timeOfDay } from "../format.js";
 import { useAction, useDraft } from "../hooks.js";
 import { JsonField, parseObject } from "../json.js";
 import { useKeys } from "../keys.js";
-import { ask } from "../notices.js";
+import { ask, say } from "../notices.js";
 import { isPublisher } from "../session.js";
 import { Copied, Empty, Panel, Progress, Text } from "../ui.js";
 import { VirtualList } from "../virtual.js";
+import { EVENTS, Unanswered } from "./unanswered.js";
 
 const TEMPLATES = 9; // a key each
 const SHOWN_CHARACTERS = 20_000;
@@ -209,12 +210,11 @@ function Publish({ log }: { log: EventLog }) {
   const box = useRef<HTMLFormElement>(null);
   const templates = useTemplates(log);
   const parsed = parseObject(draft.metadata);
+  const body = { event: draft.event.trim(), metadata: parsed.value ?? {} };
   const publish = useAction(
     async () => {
-      const sent = draft;
-      const body = { event: sent.event.trim(), metadata: parsed.value ?? {} };
       const path = { programId: log.programId };
-      const made = await client.request("POST", "/programs/{programId}/events", { path, body });
+      const made = await client.request("POST", EVENTS, { path, body });
       log.take(made as ProgramEvent);
     },
     () => `Published ${draft.event}`,
@@ -272,6 +272,15 @@ function Publish({ log }: { log: EventLog }) {
             onSubmit={send}
           />
           <Progress of={publish} />
+          <Unanswered
+            log={log}
+            body={body}
+            isRunning={publish.isRunning}
+            onFound={() => {
+              publish.clear();
+              say(`Published ${body.event}`);
+            }}
+          />
           <div class="actions end">
             <button type="button" class="quiet" onClick={dropDraft}>
               Clear

@@ -6,9 +6,12 @@ import type { EventLog } from "../event_log.js";
 import { count, dateTime, percent } from "../format.js";
 import { useAction, useDraft, useLoaded, useTick } from "../hooks.js";
 import { useKeys } from "../keys.js";
+import { say } from "../notices.js";
 import { isPublisher } from "../session.js";
 import { Plot } from "../plot.js";
 import { Badge, Check, Choice, Empty, Failure, Field, Panel, Progress, Text } from "../ui.js";
+import { Unconfirmed } from "../unconfirmed.js";
+import { EVENTS, Unanswered } from "./unanswered.js";
 
 type Entry = components["schemas"]["ReportEntry"];
 type Signs = components["schemas"]["IntegrityEntry"];
@@ -23,10 +26,7 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
   const signs = useSigns(log, projectId);
   useTick(1_000);
   const open = polls.find((poll) => stateOf(poll, log.client.now()) === "open");
-  const close = useAction(
-    () => setCloses(log, open as ProgramEvent, Math.floor(log.client.now())),
-    "The poll is closed",
-  );
+  const close = useAction(() => setOpen(log, open as ProgramEvent, false), "The poll is closed");
   useKeys("Polls", [
     { keys: "a", text: "Ask", run: () => document.querySelector<HTMLElement>("#ask input")?.focus() },
     ...(isPublisher.value && open
@@ -209,7 +209,7 @@ function Poll({
   const all = counts.reduce((sum, each) => sum + each, 0);
   const most = Math.max(...counts);
   const change = useAction(
-    () => setCloses(log, poll, state === "closed" ? null : Math.floor(log.client.now())),
+    () => setOpen(log, poll, state === "closed"),
     state === "closed" ? "The poll is open again" : "The poll is closed",
   );
   const leftS = Math.ceil((Number(metadata.closes) - now) / 1000);
@@ -260,13 +260,25 @@ function Poll({
   );
 }
 
+/** When polls were closed whose closing was not confirmed: closed again, they are so at the same time. */
+const closings = new Map<string, number>();
+
 /** A poll is open until the time in its metadata; without one it does not close by itself. */
-async function setCloses(log: EventLog, poll: ProgramEvent, closes: number | null): Promise<void> {
+async function setOpen(log: EventLog, poll: ProgramEvent, isOpen: boolean): Promise<void> {
   const metadata = { ...poll.metadata };
-  if (closes === null) delete metadata.closes;
-  else metadata.closes = closes;
+  delete metadata.closes;
+  if (!isOpen) {
+    const closes = closings.get(poll.id) ?? Math.floor(log.client.now());
+    closings.set(poll.id, (metadata.closes = closes));
+  }
   const path = { programId: log.programId, eventId: poll.id };
-  await log.client.request("PUT", "/programs/{programId}/events/{eventId}", { path, body: { metadata } });
+  try {
+    await log.client.request("PUT", "/programs/{programId}/events/{eventId}", { path, body: { metadata } });
+    closings.delete(poll.id);
+  } catch (error) {
+    if (!(error instanceof Unconfirmed)) closings.delete(poll.id);
+    throw error;
+  }
 }
 
 interface Draft {
@@ -277,6 +289,8 @@ interface Draft {
   visitors: string;
   watched: boolean;
   event: string;
+  /** When it closes, once it was sent: the same in each try, while that is still to come. */
+  closes?: number | undefined;
 }
 
 const NEW: Draft = {
@@ -303,22 +317,28 @@ function Ask({ log }: { log: EventLog }) {
     .split("\n")
     .map((line) => line.trim())
     .filter(Boolean);
-  const action = useAction(async () => {
-    const seconds = Number(draft.seconds);
-    const metadata = {
+  const askedFor = (closes: number | undefined) => ({
+    event: draft.event.trim(),
+    metadata: {
       title: draft.title.trim(),
       options,
       ...(draft.allowChange && { allowChange: true }),
       ...(draft.visitors && { visitors: draft.visitors }),
       ...(draft.watched && { watched: true }),
-      ...(seconds > 0 && { closes: Math.floor(client.now() + seconds * 1000) }),
-    };
+      ...(closes && { closes }),
+    },
+  });
+  const action = useAction(async () => {
+    const [now, seconds] = [client.now(), Number(draft.seconds)];
+    const isStill = draft.closes !== undefined && draft.closes > now;
+    const closes = seconds > 0 ? (isStill ? draft.closes : Math.floor(now + seconds * 1000)) : undefined;
+    if (closes) setDraft({ ...draft, closes });
     const path = { programId: log.programId };
-    const body = { event: draft.event.trim(), metadata };
-    const made = await client.request("POST", "/programs/{programId}/events", { path, body });
+    const made = await client.request("POST", EVENTS, { path, body: askedFor(closes) });
     log.take(made as ProgramEvent);
     dropDraft();
   }, "The audience is asked");
+  const set = (change: Partial<Draft>) => setDraft({ ...draft, closes: undefined, ...change });
   return (
     <Panel title="Ask the audience">
       <form
@@ -329,12 +349,7 @@ function Ask({ log }: { log: EventLog }) {
           if (options.length >= 2) void action.run();
         }}
       >
-        <Text
-          label="Question"
-          required
-          value={draft.title}
-          onText={(title) => setDraft({ ...draft, title })}
-        />
+        <Text label="Question" required value={draft.title} onText={(title) => set({ title })} />
         <Field
           label="Options, one on each line"
           hint={options.length < 2 ? "At least two" : `${options.length} options`}
@@ -346,7 +361,7 @@ function Ask({ log }: { log: EventLog }) {
               required
               rows={4}
               value={draft.options}
-              onInput={(event) => setDraft({ ...draft, options: event.currentTarget.value })}
+              onInput={(event) => set({ options: event.currentTarget.value })}
             />
           )}
         </Field>
@@ -357,34 +372,39 @@ function Ask({ log }: { log: EventLog }) {
             min="1"
             placeholder="until closed"
             value={draft.seconds}
-            onText={(seconds) => setDraft({ ...draft, seconds })}
+            onText={(seconds) => set({ seconds })}
           />
-          <Text
-            label="Event"
-            required
-            value={draft.event}
-            onText={(event) => setDraft({ ...draft, event })}
-          />
+          <Text label="Event" required value={draft.event} onText={(event) => set({ event })} />
         </div>
         <Check
           label="Answers may be changed"
           checked={draft.allowChange}
-          onCheck={(allowChange) => setDraft({ ...draft, allowChange })}
+          onCheck={(allowChange) => set({ allowChange })}
         />
         <Choice
           label="Who may vote"
           value={draft.visitors ?? ""}
           options={VISITORS.map(([value, text]) => [value, text] as const)}
           hint={VISITORS.find(([value]) => value === (draft.visitors ?? ""))?.[2]}
-          onText={(visitors) => setDraft({ ...draft, visitors })}
+          onText={(visitors) => set({ visitors })}
         />
         <Check
           label="Watch how votes come"
           checked={draft.watched ?? false}
           hint="Plots votes by minute and network below the poll; counting is slower."
-          onCheck={(watched) => setDraft({ ...draft, watched })}
+          onCheck={(watched) => set({ watched })}
         />
         <Progress of={action} />
+        <Unanswered
+          log={log}
+          body={askedFor(draft.closes)}
+          isRunning={action.isRunning}
+          onFound={() => {
+            action.clear();
+            dropDraft();
+            say("The audience is asked");
+          }}
+        />
         <div class="actions end">
           <button type="submit" class="primary" disabled={action.isRunning || options.length < 2}>
             {action.isRunning ? "Asking…" : "Ask"}

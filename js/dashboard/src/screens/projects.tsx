@@ -1,14 +1,24 @@
 /** The projects that the user sees. */
 import { useState } from "preact/hooks";
 import { connection } from "../connection.js";
-import { count, dateTime } from "../format.js";
+import { dateTime } from "../format.js";
 import { useAction, useLoaded } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { go, to } from "../routes.js";
 import { isAdmin } from "../session.js";
-import { Dialog, DialogFoot, Empty, Head, Panel, Progress, Shown, Table, Text } from "../ui.js";
-
-const MOST = 500;
+import {
+  Dialog,
+  DialogFoot,
+  Empty,
+  Head,
+  MOST_ROWS,
+  Others,
+  Panel,
+  Progress,
+  Shown,
+  Table,
+  Text,
+} from "../ui.js";
 
 export function ProjectsScreen() {
   const client = connection.value;
@@ -41,7 +51,7 @@ export function ProjectsScreen() {
             return (
               <>
                 <Table label="Projects" head={["Name", "Id", "Description", "Changed"]}>
-                  {found.slice(0, MOST).map((project) => (
+                  {found.slice(0, MOST_ROWS).map((project) => (
                     <tr key={project.id}>
                       <td>
                         <a href={to("projects", project.id)}>{project.name}</a>
@@ -54,11 +64,7 @@ export function ProjectsScreen() {
                     </tr>
                   ))}
                 </Table>
-                {found.length > MOST && (
-                  <p class="hint">
-                    {count(MOST)} of {count(found.length)}; search for the others.
-                  </p>
-                )}
+                <Others found={found.length} />
               </>
             );
           }}

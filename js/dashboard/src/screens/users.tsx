@@ -2,7 +2,6 @@
 import { useState } from "preact/hooks";
 import type { components } from "../../../client/src/index.js";
 import { connection } from "../connection.js";
-import { count } from "../format.js";
 import { useAction, useDraft, useLoaded } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { ask } from "../notices.js";
@@ -15,14 +14,14 @@ import {
   DialogFoot,
   Empty,
   Head,
+  MOST_ROWS,
+  Others,
   Panel,
   Progress,
   Shown,
   Table,
   Text,
 } from "../ui.js";
-
-const MOST = 500;
 
 type User = components["schemas"]["User"];
 
@@ -59,7 +58,7 @@ export function UsersScreen() {
             return (
               <>
                 <Table label="Users" head={["User", "Name", "E-mail", "Role", "Projects"]}>
-                  {found.slice(0, MOST).map((user) => (
+                  {found.slice(0, MOST_ROWS).map((user) => (
                     <tr key={user.id}>
                       <td>
                         <button type="button" class="link" onClick={() => setEdited(user)}>
@@ -75,11 +74,7 @@ export function UsersScreen() {
                     </tr>
                   ))}
                 </Table>
-                {found.length > MOST && (
-                  <p class="hint">
-                    {count(MOST)} of {count(found.length)}; search for the others.
-                  </p>
-                )}
+                <Others found={found.length} />
               </>
             );
           }}
