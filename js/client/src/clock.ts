@@ -1,7 +1,7 @@
 /** The broker's clock, as far as exchanges of `servertime` tell it; a page's own clock may be wrong by days. */
 export class ServerClock {
   #offsetMs: number | undefined;
-  #bestMs = Number.POSITIVE_INFINITY;
+  #bestMs = Infinity;
 
   /** Whether the broker has told its time. */
   get isKnown(): boolean {
@@ -23,6 +23,6 @@ export class ServerClock {
 
   /** The next exchange counts whatever its quality: the machine may have slept, and its clocks with it. */
   doubt(): void {
-    this.#bestMs = Number.POSITIVE_INFINITY;
+    this.#bestMs = Infinity;
   }
 }

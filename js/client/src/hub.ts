@@ -65,7 +65,7 @@ export interface HubConfig {
   maxStreams: number;
 }
 
-const TICK_MS = 1_000; // tokens may live for ten seconds only, and are renewed two before
+const TICK_MS = 250; // how late a silent gateway is noticed; tokens that live for ten seconds are renewed two before
 
 export class Hub implements Carrier {
   onState: () => void = () => {};

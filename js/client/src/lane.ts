@@ -6,7 +6,14 @@
  * then), and the loop goes on trying at a slower pace.
  */
 import { Backoff } from "./backoff.js";
-import { ApiError, ClientError, ConnectionFailed, HistoryLost, ProtocolError } from "./errors.js";
+import {
+  ApiError,
+  ClientError,
+  ConnectionFailed,
+  ConnectionLost,
+  HistoryLost,
+  ProtocolError,
+} from "./errors.js";
 import { Feed, keyOf, type Member, type Target } from "./feed.js";
 import { readBody } from "./http.js";
 import type { Hub } from "./hub.js";
@@ -90,12 +97,12 @@ export class Lane {
     if (this.isFallback) throw new ConnectionFailed("WebSocket is blocked; call over HTTP");
     this.#waiting++;
     this.#ensure();
-    const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), this.hub.config.timing.firstDeadlineMs);
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const link = await new Promise<Link | undefined>((resolve) => {
+      const giveUp = () => resolve(undefined);
       this.#linkWaiters.push(resolve);
-      late.signal.addEventListener("abort", () => resolve(undefined));
-      signal?.addEventListener("abort", () => resolve(undefined));
+      timer = setTimeout(giveUp, this.hub.config.timing.firstDeadlineMs);
+      signal?.addEventListener("abort", giveUp);
     });
     clearTimeout(timer);
     this.#waiting--;
@@ -129,7 +136,10 @@ export class Lane {
       return link.lose(new ConnectionFailed("not used any more"));
     }
     if (isSpent || tokens.value !== this.#signed) this.#renew(link);
-    if (now - Math.max(link.heardMs, this.#openedMs) >= this.hub.config.timing.idleMs) this.#probe(link);
+    const silentMs = now - Math.max(link.heardMs, this.#openedMs);
+    if (silentMs >= this.hub.config.timing.idleMs) this.#probe(link);
+    // Two signs of life are missing.
+    if (silentMs > 2 * link.aliveMs) this.#replace(link, true);
   }
 
   #ensure(): void {
@@ -166,9 +176,9 @@ export class Lane {
   }
 
   /** Finds a gateway and connects to it, or makes streams stand in for it. */
-  async #open(): Promise<Link> {
+  async #open(askMs = 2_000): Promise<Link> {
     const { api, timing, transport, socketClass } = this.hub.config;
-    await this.#findGateway();
+    await this.#findGateway(askMs);
     const url = this.#choose();
     const token = await api.tokens.get();
     try {
@@ -186,9 +196,9 @@ export class Lane {
   }
 
   /** Asks for gateways; while the API is away or slow, those that were known before have to do. */
-  async #findGateway(): Promise<void> {
+  async #findGateway(askMs: number): Promise<void> {
     const programId = [...this.feeds.values()].find((feed) => feed.programId)?.programId;
-    const timeoutMs = this.known ? 2_000 : this.hub.config.timing.openTimeoutMs;
+    const timeoutMs = this.known ? askMs : this.hub.config.timing.openTimeoutMs;
     const sending = { query: { programId }, deadlineMs: 0, timeoutMs };
     try {
       this.known = (await this.hub.config.api.send("GET", "/connect", sending)).data;
@@ -275,6 +285,7 @@ export class Lane {
 
   readonly #notified = (link: Link, method: string, params: Raw): void => {
     this.#blocked = 0;
+    if (method === "alive") link.aliveMs = params.everyMs;
     if (method === "tokenExpiring") return this.#expiring(link);
     if (method === "reconnect") {
       clearTimeout(this.#moving);
@@ -287,27 +298,31 @@ export class Lane {
     if (feed && !feed.members.size) this.drop(feed);
   };
 
-  /** Connects elsewhere while the gateway that leaves still serves. */
-  async #replace(link: Link): Promise<void> {
-    if (this.link !== link) return;
+  /** Connects elsewhere while the gateway that leaves, or is silent, may still serve. */
+  async #replace(link: Link, isSilent = false): Promise<void> {
+    if (this.link !== link || this.#avoid === link.url) return;
     this.#avoid = link.url;
-    const next = await this.#open().catch(() => undefined);
+    const { heardMs } = link;
+    // Who hears nothing does not wait for an API that may be gone as well.
+    const next = await this.#open(isSilent ? 500 : undefined).catch(() => undefined);
     // Calls that wait get their answers where they were made.
-    for (let tries = 0; next && link.waiting && tries < 50; tries++) await sleep(100);
-    if (this.link !== link || !next) {
-      // It has ended meanwhile, or serves until it does; the loop goes on from there.
-      next?.lose(new ConnectionFailed("not needed"));
-      return;
+    for (let tries = 0; !isSilent && next && link.waiting && tries < 50; tries++) await sleep(100);
+    if (this.link === link) {
+      if (isSilent ? link.heardMs === heardMs : next) {
+        this.link = next ?? link;
+        return link.lose(new ConnectionLost("the gateway is gone"));
+      }
+      this.#avoid = undefined;
     }
-    this.link = next;
-    link.lose(new ConnectionFailed("the gateway shuts down"));
+    // It has ended meanwhile, or serves until it does, or was only late.
+    next?.lose(new ConnectionFailed("not used any more"));
   }
 
   /** A token whose end is known is renewed by the client's own time, which is right for short-lived ones too. */
   #expiring(link: Link): void {
     const leftMs = this.hub.config.api.tokens.renewInMs();
     // A hidden page's timers are late; this notification is not.
-    if (leftMs < SOON_MS || leftMs === Number.POSITIVE_INFINITY) this.#renew(link);
+    if (leftMs < SOON_MS || leftMs === Infinity) this.#renew(link);
   }
 
   /** Signs an open connection in with a new token: who subscribes with a token of its own is. */

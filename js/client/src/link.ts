@@ -27,6 +27,8 @@ export class Link {
   readonly ended: Promise<Error>;
   /** When the peer was last heard, on the scale of `performance.now()`; 0 before. */
   heardMs = 0;
+  /** How often the peer must be heard; unknown until it says so. */
+  aliveMs = Infinity;
   #end!: (error: Error) => void;
   #lost: Error | undefined;
   #number = 0;
@@ -59,7 +61,7 @@ export class Link {
     return new Promise((resolve, reject) => {
       // In batches: a browser spends more on a message than on what is in it.
       const target = new URL(url);
-      target.searchParams.set("batch", "true");
+      for (const wish of ["batch", "alive"]) target.searchParams.set(wish, "true");
       if (token) target.searchParams.set("access_token", token);
       const socket = new socketClass(target.href);
       const fail = () => {

@@ -52,7 +52,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
   /** What notifications said of ids: it counts over what a read brings, which may be older. */
   readonly #changed = new Map<string, ProgramEvent | undefined>();
   #released = new Set<string>();
-  #horizonMs = Number.POSITIVE_INFINITY;
+  #horizonMs = Infinity;
   /** Nothing is handed out while the events of a new place are being read. */
   #loading: AbortController | undefined;
   #isReading = false;
@@ -114,7 +114,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
     const step = this.#picture.look(performance.now(), this.client.now());
     // What is held is due by another rule now.
     if (this.#picture.isFallback !== wasFallback) {
-      for (const { event } of this.#held.take(Number.POSITIVE_INFINITY)) this.#hold(event);
+      for (const { event } of this.#held.take(Infinity)) this.#hold(event);
     }
     if (step !== "none") this.#move(step);
     else if (!this.#loading) {
@@ -159,7 +159,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
     const { atMs } = this.#picture;
     const endMs = floorMs(atMs) + MINUTE_MS;
     const isLive = endMs > this.client.now();
-    this.#horizonMs = isLive ? Number.POSITIVE_INFINITY : endMs;
+    this.#horizonMs = isLive ? Infinity : endMs;
     const fromMs = Number.isFinite(lookbackMs) ? Math.max(0, floorMs(atMs - lookbackMs)) : undefined;
     await this.#read(fromMs, isLive ? undefined : endMs - 1, loading.signal, isNew);
     if (this.#loading !== loading) return;
@@ -178,7 +178,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
     const signal = new AbortController().signal;
     try {
       await this.#read(fromMs, isLive ? undefined : endMs - 1, signal, false);
-      if (this.#horizonMs === fromMs) this.#horizonMs = isLive ? Number.POSITIVE_INFINITY : endMs;
+      if (this.#horizonMs === fromMs) this.#horizonMs = isLive ? Infinity : endMs;
     } finally {
       this.#isReading = false;
     }
@@ -240,7 +240,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
 
   #release(): void {
     const isAtOnce = this.#picture.isFallback && !this.options.delayMs;
-    for (const { event } of this.#held.take(isAtOnce ? Number.POSITIVE_INFINITY : this.#picture.atMs)) {
+    for (const { event } of this.#held.take(isAtOnce ? Infinity : this.#picture.atMs)) {
       this.#released.add(event.id);
       if (this.#released.size > MOST_CHANGED)
         this.#released.delete(this.#released.values().next().value as string);

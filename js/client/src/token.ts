@@ -9,7 +9,7 @@ const RENEW_FRACTION = 0.2; // of the lifetime, for short-lived tokens
 /** Keeps one token. A token by value is used until it ends; a function is asked again before that. */
 export class Tokens {
   #value: string | undefined;
-  #renewAtMs = Number.POSITIVE_INFINITY;
+  #renewAtMs = Infinity;
   #asking: Promise<string | undefined> | undefined;
 
   constructor(
@@ -48,7 +48,7 @@ export class Tokens {
   async #ask(source: () => string | undefined | Promise<string | undefined>): Promise<string | undefined> {
     const askedMs = performance.now();
     const value = await source();
-    const lifeMs = value ? lifetimeMs(value, this.clock) : Number.POSITIVE_INFINITY;
+    const lifeMs = value ? lifetimeMs(value, this.clock) : Infinity;
     this.#value = value;
     this.#renewAtMs =
       (this.clock.isKnown ? performance.now() : askedMs) +
@@ -67,8 +67,8 @@ export function lifetimeMs(token: string, clock: ServerClock): number {
     const text = (token.split(".")[1] as string).replace(/-/g, "+").replace(/_/g, "/");
     const { iat, exp } = JSON.parse(atob(text));
     const lifeMs = clock.isKnown ? exp * 1000 - clock.now() : (exp - iat) * 1000;
-    return Number.isFinite(lifeMs) ? Math.max(0, lifeMs) : Number.POSITIVE_INFINITY;
+    return Number.isFinite(lifeMs) ? Math.max(0, lifeMs) : Infinity;
   } catch {
-    return Number.POSITIVE_INFINITY;
+    return Infinity;
   }
 }

@@ -124,7 +124,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await page.getByRole("button", { name: "Publish", exact: true }).click();
     await page.getByText("published", { exact: true }).waitFor();
 
-    await page.getByRole("button", { name: "Log out" }).click();
+    await page.locator("#menu").getByRole("button", { name: "Log out" }).click();
     await page.getByRole("button", { name: "Log in", exact: true }).waitFor();
     assert.ok(urls.some((url) => url.startsWith("ws:")));
     assert.deepEqual(

@@ -27,7 +27,7 @@ let made: Made;
 let producer: string;
 
 openStage(async () => {
-  made = await makeShow(admin);
+  made = await makeShow(admin, "The final", "", "Rugby"); // no other project has this name
   producer = `producer-${newId().slice(0, 8)}`;
   await makeUser(admin, producer, "producer", [made.project]);
 });
@@ -53,7 +53,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await keyboard.press("Control+A");
     await keyboard.type(programId);
     await tabTo(page, "Project");
-    await keyboard.type("Football");
+    await keyboard.type("Rugby");
     await tabTo(page, "Hours on air");
     await keyboard.press("Enter");
     await page.getByRole("heading", { name: "By keys" }).waitFor();
@@ -105,9 +105,9 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await keyboard.press("j");
     await page.getByRole("heading", { name: "Projects" }).waitFor();
     await settle(page);
-    await tabTo(page, "Football");
+    await tabTo(page, "Rugby");
     await keyboard.press("Enter");
-    await page.getByRole("heading", { name: "Football" }).waitFor();
+    await page.getByRole("heading", { name: "Rugby" }).waitFor();
     await settle(page);
     await tabTo(page, "Revisions");
     await keyboard.press("Enter");
@@ -211,7 +211,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await button("Menu");
     await link(/^Projects/);
     await fill("Search", made.project);
-    await link("Football");
+    await link("Rugby");
     await link("Members");
     await settle(page);
     await link("Settings");
@@ -305,7 +305,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await page.getByRole("dialog").last().waitFor();
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").first().waitFor({ state: "detached" });
-    await button("Log out");
+    await button("Log out", page.locator("#menu")); // the form of who is asked to log in again has one too
     await page.getByRole("button", { name: "Log in", exact: true }).waitFor();
     await close();
   });

@@ -16,6 +16,8 @@ export type Page = Awaited<ReturnType<Browser["newPage"]>>;
 
 /** The host name with an account, so that a portrait's URL has one. */
 export const BROKER = URL_OF_BROKER.replace("//localhost", "//demo.localhost");
+/** Not at each frame, as is usual: some hosts have none. */
+const POLLING = { polling: 50 };
 const SCREENS = process.env.ONAIR_SCREENS ?? ".";
 
 /** Publishes an event; returns its id. */
@@ -36,7 +38,7 @@ export async function open(
   await page.addInitScript(init);
   await page.goto(`${BROKER}/overlay/?${new URLSearchParams(query)}`);
   // Its script has run: the functions that hosts call are there.
-  await page.waitForFunction(() => document.documentElement.dataset.host);
+  await page.waitForFunction(() => document.documentElement.dataset.host, undefined, POLLING);
   return page;
 }
 
@@ -72,7 +74,7 @@ async function openEmpty(browser: Browser | Context): Promise<Page> {
 
 /** Waits until the overlay follows its program. */
 export async function live(page: Page): Promise<void> {
-  await page.waitForFunction(() => document.documentElement.dataset.state === "live");
+  await page.waitForFunction(() => document.documentElement.dataset.state === "live", undefined, POLLING);
 }
 
 /** Waits until a graphic is on air, or off. */

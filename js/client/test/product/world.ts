@@ -17,9 +17,9 @@ const ROOT = process.env.ONAIR_ROOT as string;
 /** Quick, so that nothing is waited for longer than a test needs. */
 export const TIMING = { baseMs: 50, capMs: 500, idleMs: 2_000, answerMs: 1_500, upgradeMs: 1_000 };
 
-/** Asks the test's driver to do something to the instance: `kill-gateway`, `stop` or `start`. */
-export async function control(what: string): Promise<string> {
-  const reply = await fetch(`${CONTROL}/${what}`, { method: "POST" });
+/** Asks the test's driver to do something to the instance, such as `kill-gateway`, `stop` or `start`. */
+export async function control(what: string, given: Record<string, string> = {}): Promise<string> {
+  const reply = await fetch(`${CONTROL}/${what}?${new URLSearchParams(given)}`, { method: "POST" });
   if (!reply.ok) throw new Error(`${what}: ${reply.status} ${await reply.text()}`);
   return reply.text();
 }
