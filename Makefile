@@ -141,15 +141,20 @@ lint-js: ## TypeScript; part of `make lint`.
 
 test: lint ## Everything, in the order of speed.
 	cargo test --quiet
-	$(MAKE) --no-print-directory -j2 test-python test-cluster
+	$(MAKE) --no-print-directory -j3 test-python test-product test-adversity
 
-# Both wait more than they compute, so they run beside each other.
-.PHONY: test-python test-cluster
+# All three wait more than they compute, so they run beside each other.
+PYTEST := $(BIN)/pytest --durations=12 --durations-min=5
+PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -v '^tests/adversity/' | sort)
+.PHONY: test-python test-product test-adversity
 test-python: build ## The tests without Ray; part of `make test`.
-	$(BIN)/pytest -m "not cluster"
+	$(PYTEST) -m "not cluster"
 
-test-cluster: build ## The tests that start Ray or the whole product; part of `make test`.
-	$(BIN)/pytest -m cluster $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | sort)
+test-product: build ## The tests of the whole product on Ray; part of `make test`.
+	$(PYTEST) -m cluster $(PRODUCT_FILES)
+
+test-adversity: build ## The product whose processes are killed and hang, under load; part of `make test`.
+	$(PYTEST) -m cluster tests/adversity
 
 screens: build ## Pictures of every overlay and every screen of the dashboard, in .build/screens.
 	$(BIN)/python -m tests.javascript.screens

@@ -11,6 +11,7 @@
     python -m bench images-quality
     python -m bench socket-votes [--runs N] [--connections N] [--quick]
     python -m bench disruption [--clients N] [--seconds S] [--runs N] [--quick]
+    python -m bench dashboard [--rate N] [--seconds S] [--runs N] [--quick]
     python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
@@ -25,7 +26,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import disruption, owner, page, socket_votes, startup, storms, viewers, votes
+from bench import dashboard, disruption, owner, page, socket_votes, startup, storms, viewers, votes
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.images import command as images
@@ -126,6 +127,7 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 
 
 PARTS = {
+    "dashboard": dashboard.main,
     "disruption": disruption.main,
     "http": http.main,
     "images": images.main,

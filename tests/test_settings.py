@@ -189,7 +189,8 @@ def test_a_secret_is_refused_without_being_shown(name: str, value: str) -> None:
     ("name", "near"),
     [
         ("BROKER_HTTP_PORTT", "BROKER_HTTP_PORT"),
-        ("BROKER_PORT", "BROKER_WS_PORT"),
+        ("BROKER_PORT", r"BROKER_HTTP_PORT, BROKER_WS_PORT or BROKER_OPS_PORT\?"),
+        ("BROKER_MATOMO", "BROKER_MATOMO_"),
         ("broker_http_port", "BROKER_HTTP_PORT"),
         ("BROKER_DATABASEURL", "BROKER_DATABASE_URL"),
         ("BROKER_USERNAM", "BROKER_USERNAME"),
@@ -200,9 +201,49 @@ def test_a_name_that_is_no_setting_is_refused_with_the_nearest(name: str, near: 
         Settings.load({name: ""})
 
 
-def test_a_name_that_is_like_no_other_is_refused_too() -> None:
-    with pytest.raises(SettingError, match=r"docs/settings\.md"):
-        Settings.load({"BROKER_QQQQQQQQQQ": "1"})
+@pytest.mark.parametrize(
+    "name", ["LOG_FORMAT", "TLS_CERT", "DEBUG", "CONFIG", "LISTEN", "CORS_ORIGINS", "ADMIN_NAME", "", "X"]
+)
+def test_a_name_that_is_like_no_other_has_no_odd_hint(name: str) -> None:
+    with pytest.raises(SettingError, match=r"there is no such setting; docs/settings\.md has them all$"):
+        Settings.load({f"BROKER_{name}": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("BROKER_LOG_LEVEL", "warn", "debug, info, warning, error; did you mean warning?"),
+        ("BROKER_LOG_LEVEL", "INFO", "debug, info, warning, error; did you mean info?"),
+        ("BROKER_LOG_LEVEL", "json", "debug, info, warning, error"),
+        ("BROKER_GATEWAY_SEND", "iouring", "auto, io_uring, send; did you mean io_uring?"),
+        ("BROKER_FACES_DETECTOR", "sdd", "ssd, tiny; did you mean ssd?"),
+    ],
+)
+def test_a_choice_names_all_and_the_nearest(name: str, value: str, hint: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        Settings.load({name: value})
+    assert str(refused.value) == f"{name}={value}: must be one of {hint}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("BROKER_HTTP_PORT", "http", "BROKER_HTTP_PORT=http: must be a whole number, 1 to 65535"),
+        ("BROKER_DRAIN_S", "-1", "BROKER_DRAIN_S=-1: must be 0 to 600"),
+        ("BROKER_DRAIN_S", "soon", "BROKER_DRAIN_S=soon: must be a number, 0 to 600"),
+        ("BROKER_FACES_MODELS", "/nowhere", "BROKER_FACES_MODELS=/nowhere: must be a directory that exists"),
+        ("BROKER_MATOMO_SETUP", "/nowhere", "BROKER_MATOMO_SETUP=/nowhere: must be a file that exists"),
+    ],
+)
+def test_a_refusal_shows_what_was_written_and_all_that_is_allowed(name: str, value: str, told: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        Settings.load({name: value})
+    assert str(refused.value) == told
+
+
+def test_a_text_that_is_too_long_is_called_so() -> None:
+    with pytest.raises(SettingError, match="at most 4,096 characters"):
+        Settings.load({"BROKER_PUBLIC_HOST": "x" * 5_000})
 
 
 def test_names_that_only_clients_and_builds_read_are_left_alone() -> None:

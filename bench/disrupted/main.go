@@ -85,8 +85,9 @@ func main() {
 		tallies[i] = &tally{seen: map[int64]bool{}}
 		ready.Add(1)
 		done.Add(1)
-		// From several addresses of the loopback network: one has too few ports.
-		source := fmt.Sprintf("127.0.0.%d", 2+i/5_000)
+		// From many addresses of the loopback network: a cut connection keeps its port for a minute, and the kernel
+		// searches long for a free one where most are taken.
+		source := fmt.Sprintf("127.0.0.%d", 2+i/500)
 		go func() {
 			defer done.Done()
 			viewer := &viewer{kind: *kind, url: *url, topic: *topic, source: source, tally: tallies[i]}

@@ -58,6 +58,7 @@ class Server:
         message_limit_bytes: int = 1 << 20,
         ping_s: float = 25.0,
         pong_s: float = 10.0,
+        alive_s: float = 1.0,
         handshake_s: float = 10.0,
         lag_bytes: int = 1 << 20,
         lag_s: float = 15.0,

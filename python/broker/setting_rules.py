@@ -1,11 +1,13 @@
 """The rules for texts and lists among the settings; `broker.settings` has the rules for numbers.
 
-A rule says of one value whether it may be and, in words, what may be.
+A rule says of one value whether it may be and, in words, what may be. What is near to a name or a value that
+cannot be is said too, where it is near enough to have been meant.
 """
 
+import difflib
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,6 +25,11 @@ _OPTIONS = rf"(?:-|{_OPTION}(?:,{_OPTION}){{0,9}})"
 _OPTIONS_LIST = re.compile(rf"{_OPTIONS}(?: {_OPTIONS}){{0,9}}")
 _LAST_PORT = 65_535
 _TEXT_CHARACTERS = 4_096  # the longest path that Linux takes
+_TYPING_ERROR = 0.8  # the share of letters in common from which one name is another with a typing error
+_SHORTEST_WORD = 3
+_MOST_NAMES = 3
+PRINTABLE = f"text without control characters, at most {_TEXT_CHARACTERS:,} characters"
+"""What every text must be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +38,27 @@ class SettingRule:
 
     Attributes:
         may_be_empty: an empty list is allowed too.
+        choices: all that is allowed, where that is a few words.
     """
 
     is_allowed: Callable[[str], bool]
     allowed: str
     may_be_empty: bool = True
+    choices: tuple[str, ...] = ()
+
+    def told_of(self, text: str) -> str:
+        """What is allowed, and which of the choices is near to `text`."""
+        near = difflib.get_close_matches(text.lower(), self.choices, n=1)
+        return f"{self.allowed}; did you mean {near[0]}?" if near else self.allowed
+
+
+def names_like(name: str, known: Sequence[str]) -> list[str]:
+    """The names that may have been meant: the one with a typing error, or the first with all its words."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=_TYPING_ERROR)
+    words = set(name.split("_"))
+    if near or max(map(len, words)) < _SHORTEST_WORD:
+        return near
+    return [other for other in known if words <= set(other.split("_"))][:_MOST_NAMES]
 
 
 def is_printable(text: str) -> bool:
@@ -115,7 +138,7 @@ def _is_directory(text: str) -> bool:
 
 
 def _choice(*choices: str) -> SettingRule:
-    return SettingRule(choices.__contains__, f"one of {', '.join(choices)}")
+    return SettingRule(choices.__contains__, f"one of {', '.join(choices)}", choices=choices)
 
 
 NODE = "node"
@@ -141,7 +164,7 @@ RULES: Mapping[str, SettingRule] = {
     "database_url": SettingRule(
         _is_postgres_url, "a URL such as postgresql://user:password@host:5432/database"
     ),
-    "postgres_bin": SettingRule(_is_directory, "a directory"),
+    "postgres_bin": SettingRule(_is_directory, "a directory that exists"),
     "ray_address": SettingRule(_is_ray_address, "host:port or auto"),
     "default_account": SettingRule(
         lambda text: _ACCOUNT.fullmatch(text) is not None,
@@ -157,7 +180,7 @@ RULES: Mapping[str, SettingRule] = {
     "ws_unlimited_addresses": _NETWORKS,
     "log_level": _choice("debug", "info", "warning", "error"),
     "gateway_send": _choice("auto", "io_uring", "send"),
-    "faces_models": SettingRule(_is_directory, "a directory"),
+    "faces_models": SettingRule(_is_directory, "a directory that exists"),
     "faces_detector": _choice("ssd", "tiny"),
     "fetch_allow_hosts": _HOSTS,
     "identity_allow_hosts": _HOSTS,
@@ -172,6 +195,6 @@ RULES: Mapping[str, SettingRule] = {
     ),
     "images_ports": SettingRule(_is_port, "ports from 1 to 65535, separated by commas"),
     "matomo_url": MATOMO_URL,
-    "matomo_setup": SettingRule(_is_file, "a file"),
+    "matomo_setup": SettingRule(_is_file, "a file that exists"),
 }
 """The rule of each text, and of each member of a list; a text without one is printable."""

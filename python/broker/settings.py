@@ -3,7 +3,6 @@
 `broker up --help`, `docs/settings.md` and the checks in the tests are made from `Settings`' fields.
 """
 
-import difflib
 import math
 import os
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from broker.setting_rules import NODE, RULES, is_printable
+from broker.setting_rules import NODE, PRINTABLE, RULES, is_printable, names_like
 
 _PREFIX = "BROKER_"
 # Variables with our prefix that are no settings. The command line's own, for the client's commands:
@@ -122,7 +121,8 @@ class Settings:
 
     owners: int = _setting(
         1,
-        "Number of program owners, one process each; one owner can order thousands of programs.",
+        "Number of program owners at the first start, one process each; one can order thousands of programs."
+        " `broker scale` changes it while they run.",
         low=1,
         high=1024,
     )
@@ -235,6 +235,12 @@ class Settings:
     )
     ws_ping_s: float = _setting(25.0, "Interval of a gateway's pings.", low=0.1)
     ws_pong_s: float = _setting(10.0, "Time within which a client must answer a ping.", low=0.1)
+    ws_alive_s: float = _setting(
+        1.0,
+        "Interval of the notification `alive`, for clients that ask for it and get nothing else meanwhile;"
+        " 0: none.",
+        low=0,
+    )
     ws_handshake_s: float = _setting(10.0, "Maximum time of a WebSocket handshake.", low=0.1)
     ws_lag_bytes: int = _setting(
         1 << 20,
@@ -454,14 +460,17 @@ class Settings:
             _refuse_unknown(environ)
         kinds = get_type_hints(cls)
         values: dict[str, Any] = {}
+        written: dict[str, str] = {}
         for entry in fields(cls):
             text = environ.get(environment_name(entry.name))
             if text is not None and text != "":
                 values[entry.name] = _parse(entry, kinds[entry.name], text)
+                written[entry.name] = text
             if overrides.get(entry.name) is not None:
                 values[entry.name] = overrides[entry.name]
+                written.pop(entry.name, None)
         settings = cls(**values)
-        settings._check()
+        settings._check(written)
         return settings
 
     def to_environment(self) -> dict[str, str]:
@@ -479,12 +488,13 @@ class Settings:
         """Settings travel to other processes by name, so that those may run a newer version."""
         return _restore, ({entry.name: getattr(self, entry.name) for entry in fields(self)},)
 
-    def _check(self) -> None:
+    def _check(self, written: Mapping[str, str]) -> None:
+        """Raise SettingError. Args: written: by field, the texts that values were read from."""
         for entry in fields(self):
             value = getattr(self, entry.name)
             allowed = _fault_of(entry, value)
             if allowed is not None:
-                raise _refusal(entry, _format(value), allowed)
+                raise _refusal(entry, written.get(entry.name) or _format(value), allowed)
         if self.api_replicas_min > self.api_replicas_max:
             raise SettingError("BROKER_API_REPLICAS_MIN: must be at most BROKER_API_REPLICAS_MAX")
         if NODE in (self.bind_host, self.ops_host) and not self.ray_address:
@@ -531,9 +541,19 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     known = {environment_name(entry.name) for entry in fields(Settings)}
     for name in sorted(environ):
         if name.upper().startswith(_PREFIX) and name not in known | _OTHERS:
-            near = difflib.get_close_matches(name.upper(), sorted(known | _CLIENT), n=1)
-            hint = f"; did you mean {near[0]}?" if near else "; docs/settings.md has them all"
-            raise SettingError(f"{name}: there is no such setting{hint}")
+            raise SettingError(f"{name}: there is no such setting; {_hint(name.upper())}")
+
+
+def _hint(name: str) -> str:
+    """What may help whoever has written a name that is no setting."""
+    names = [environment_name(entry.name) for entry in fields(Settings)] + sorted(_CLIENT)
+    *others, last = names_like(
+        name.removeprefix(_PREFIX), [each.removeprefix(_PREFIX) for each in names]
+    ) or [""]
+    if not last:
+        return "docs/settings.md has them all"
+    told = [_PREFIX + each for each in others]
+    return f"did you mean {', '.join(told)}{' or ' * bool(told)}{_PREFIX}{last}?"
 
 
 def _refusal(entry: Field[Any], text: str, allowed: str) -> SettingError:
@@ -553,17 +573,22 @@ def _fault_of(entry: Field[Any], value: object) -> str | None:
         return None
     if isinstance(value, int | float):
         low, high = entry.metadata["low"], _high(entry)
-        if math.isfinite(value) and value <= high and (low is None or value >= low):
-            return None
-        return f"{low} to {high}" if low is not None else f"at most {high}"
+        is_allowed = math.isfinite(value) and value <= high and (low is None or value >= low)
+        return None if is_allowed else _range(entry)
     rule = RULES.get(entry.name)
     texts = value if isinstance(value, tuple) else (str(value),)
     if not all(map(is_printable, texts)):
-        return "text without control characters"
+        return PRINTABLE
     if rule is None or value == entry.default:
         return None
     is_allowed = all(map(rule.is_allowed, texts)) and (bool(texts) or rule.may_be_empty)
-    return None if is_allowed else rule.allowed
+    return None if is_allowed else rule.told_of(",".join(texts))
+
+
+def _range(entry: Field[Any]) -> str:
+    """The numbers that are allowed."""
+    low, high = entry.metadata["low"], _high(entry)
+    return f"{low} to {high}" if low is not None else f"at most {high}"
 
 
 def _high(entry: Field[Any]) -> float:
@@ -596,8 +621,9 @@ def _parse(entry: Field[Any], kind: Any, text: str) -> Any:
             return tuple(part.strip() for part in text.split(",") if part.strip())
         return text
     except ValueError:
-        kinds = {int: "a whole number", float: "a number", bool: "on or off"}
-        raise _refusal(entry, text, kinds[kind]) from None
+        kinds = {int: "a whole number", float: "a number"}
+        allowed = "on or off" if kind is bool else f"{kinds[kind]}, {_range(entry)}"
+        raise _refusal(entry, text, allowed) from None
 
 
 def _parse_bool(text: str) -> bool:

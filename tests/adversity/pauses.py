@@ -3,6 +3,9 @@
 One producer publishes over HTTP every 20 ms, one visitor answers a poll as often, and one viewer follows over
 WebSocket; each tries again after 20 ms. Prints, for each fault, the median and the worst of the longest times
 without an acknowledged publish, without an acknowledged answer, and without an event for the viewer.
+
+`scaling` is no fault: the owners become 4 and 1 again, while this is played on eight programs at a time; the
+figures are those of the worst program.
 """
 
 import argparse
@@ -29,6 +32,9 @@ from tests.deployments.instance import Instance
 
 CONDUCTOR = TITLES["Ray with everything on it"]
 KINDS = TITLES | {"counter": COUNTER} | RAY_TITLES
+SCALING = "scaling"
+_SCALES = (4, 1)
+_PROGRAMS = 8  # at a time while the owners are scaled
 _PAUSE_S = 0.02
 _TRY_S = 15.0
 _BEFORE_S = 1.0
@@ -138,6 +144,9 @@ def main() -> int:
             _print_row(["what", "times", "nothing published", "nothing answered", "nothing delivered"])
             _print_row(["---"] * 5)
             for kind in options.kinds:
+                if kind == SCALING:
+                    asyncio.run(_measure_scaling(instance, options.times))
+                    continue
                 asyncio.run(_measure(instance, kind, options.times, signal.SIGSTOP if options.hang else 9))
         finally:
             instance.end()
@@ -169,6 +178,35 @@ async def _measure(instance: Instance, kind: str, times: int, number: int) -> No
     title = f"{kind} hangs" if number == signal.SIGSTOP else kind
     columns = [f"{statistics.median(each):.2f} s, {max(each):.2f} s" for each in zip(*rows, strict=True)]
     _print_row([title, str(times), *columns])
+
+
+async def _measure_scaling(instance: Instance, times: int) -> None:
+    flows = [Flow(instance) for _ in range(_PROGRAMS)]
+    playing = [asyncio.create_task(flow.run()) for flow in flows]
+    rows: dict[int, list[Sequence[float]]] = {owners: [] for owners in _SCALES}
+    try:
+        for _ in range(times):
+            for owners in _SCALES:
+                await asyncio.sleep(_AFTER_S)
+                since_s = time.monotonic()
+                code = "from broker.cli.main import main; main()"
+                command = [sys.executable, "-c", code, "scale", f"owners={owners}"]
+                scaling = await asyncio.create_subprocess_exec(*command, "--data-dir", str(instance.data_dir))
+                assert await scaling.wait() == 0
+                await asyncio.sleep(_AFTER_S)
+                assert [each for each in playing if each.done()] == []
+                pauses = (flow.pauses_s(since_s) for flow in flows)
+                rows[owners].append([max(each) for each in zip(*pauses, strict=True)])
+                print(owners, [round(one, 2) for one in rows[owners][-1]], file=sys.stderr)  # noqa: T201
+    finally:
+        for each in playing:
+            each.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
+    for owners, measured in rows.items():
+        columns = [
+            f"{statistics.median(each):.2f} s, {max(each):.2f} s" for each in zip(*measured, strict=True)
+        ]
+        _print_row([f"owners become {owners}", str(times), *columns])
 
 
 async def _until_whole(
@@ -204,7 +242,7 @@ def _print_row(columns: Sequence[str]) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kinds", nargs="*", default=list(KINDS), metavar="KIND")
+    parser.add_argument("kinds", nargs="*", default=[*KINDS, SCALING], metavar="KIND")
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--hang", action="store_true", help="stop the process instead of killing it")
     return parser.parse_args()

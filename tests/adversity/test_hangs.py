@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import asyncpg
@@ -12,13 +13,16 @@ import httpx
 import psutil
 import pytest
 
+from broker.cli.main import run
 from broker.owners.commands import Publish
 from broker.owners.owner import Owner
+from broker.owners.placement import owner_of
+from broker.owners.protocol import program_topic
 from broker.settings import Settings
 from tests.adversity.faults import TITLES, find, hit
 from tests.adversity.soak import HEADS, Show, Size, open_show
 from tests.deployments.instance import Instance
-from tests.owners.support import ids, row
+from tests.owners.support import create_programs, ids, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -71,14 +75,38 @@ async def test_new_code_takes_over_from_old_while_events_flow(instance: Instance
         assert verdict.reconnects <= SMALL.viewers
 
 
+async def test_owners_become_more_and_fewer_while_one_is_killed(instance: Instance) -> None:
+    async with open_show(instance, SMALL) as show:
+        try:
+            await scale(instance, 4)
+            await show.until_at_work(time.monotonic())
+            assert len(find(instance, TITLES["owner"])) == 4
+            hit(find(instance, TITLES["owner"])[:1], signal.SIGKILL)
+            await scale(instance, 1)
+            await show.until_at_work(time.monotonic())
+        finally:
+            await scale(instance, OWNERS)
+        await show.until_at_work(time.monotonic())
+        verdict = await show.close()
+        assert verdict.findings == []
+        assert verdict.reconnects == 0
+
+
+async def scale(instance: Instance, owners: int) -> None:
+    """Return when so many owners are in effect."""
+    command = ["scale", f"owners={owners}", "--data-dir", str(instance.data_dir)]
+    assert await asyncio.to_thread(run, command) == 0
+
+
 async def take_over(show: Show, index: int) -> None:
     """Be the owner of a slot for a moment, and write."""
     settings = Settings(owners=OWNERS, database_pool=2, database_timeout_s=30.0)
+    names = (f"{show.side_program}-{number}" for number in count())
+    mine = next(name for name in names if owner_of(program_topic("demo", name), OWNERS) == index)
+    await create_programs(show.dsn, [mine])
     owner = await Owner.start(settings, show.dsn, index)
     try:
-        (answer,) = await owner.submit(
-            [Publish(ids.uuid7(), "demo", show.side_program, (row(),), None)], 10.0
-        )
+        (answer,) = await owner.submit([Publish(ids.uuid7(), "demo", mine, (row(),), None)], 10.0)
         assert not isinstance(answer, Exception)
     finally:
         await owner.close()

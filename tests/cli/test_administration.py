@@ -91,6 +91,17 @@ def test_short_password_names_the_field(database: list[str], capsys: pytest.Capt
     assert capsys.readouterr().err.startswith("error: password")
 
 
+def test_days_for_which_events_are_kept(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["account", "add", "arena", *database]) == 0
+    assert run(["account", "set", "arena", "--keep-events", "90", *database]) == 0
+    assert run(["account", "set", "arena", "--keep-all-events", *database]) == 0
+    assert run(["account", "set", "nobody", "--keep-events", "90", *database]) == 1
+    assert "no such account" in capsys.readouterr().err
+    for wrong in (["0"], ["-1"], ["36501"], ["x"], ["90", "--keep-all-events"]):
+        assert run(["account", "set", "arena", "--keep-events", *wrong, *database]) == 2
+        assert "keep-events" in capsys.readouterr().err
+
+
 def test_origins_must_be_told_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["account", "set", "arena", "--any-origin", "--no-origin"]) == 2
     assert "either --origin" in capsys.readouterr().err
@@ -219,3 +230,17 @@ def test_who_counts_as_a_visitor_is_set(
     ):
         assert run(["account", "visitors", "arena", *wrong, *database]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_owners_are_asked_for_and_shown(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scale", "owners=3", "--wait", "0", *database]) == 0
+    assert capsys.readouterr().out == "owners: 1; 3 are wanted, which `broker up` sees to\n"
+    assert run(["scale", "--json", *database]) == 0
+    assert orjson.loads(capsys.readouterr().out) == {"owners": 1, "wanted": 3}
+    assert run(["scale", "owners=3", "--wait", "0.1", *database]) == 1
+    assert "does `broker up` run?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["owners=0", "owners=1025", "owners=many", "counters=2", "4"])
+def test_number_that_cannot_be_is_refused(number: str, database: list[str]) -> None:
+    assert run(["scale", number, *database]) == 2

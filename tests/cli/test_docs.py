@@ -27,7 +27,7 @@ EXAMPLES = [line for lazy in COMMANDS for line in lazy.examples]
 @pytest.mark.parametrize("line", [*COMMAND_LINES, *EXAMPLES])
 def test_command_line_can_be_read(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("final.json", "events.ndjson", "lineup.json"):
+    for name in ("final.json", "events.ndjson", "lineup.json", "everything.backup"):
         Path(name).touch()
     command: Any = get_command(app)
     with command.make_context("broker", _arguments(line), obj={}) as context:

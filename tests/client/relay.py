@@ -1,4 +1,4 @@
-"""A relay between a client and a server that can be cut, or lose replies."""
+"""A relay between a client and a server that can be cut, fall silent, or lose replies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,6 +13,10 @@ class Relay:
     def __init__(self, port: int) -> None:
         self._target = port
         self._writers: set[asyncio.StreamWriter] = set()
+        self._frozen: set[asyncio.StreamWriter] = set()
+        self._thawed = asyncio.Event()
+        self._carried = bytearray()
+        self._news = asyncio.Event()
         self.is_open = True
         self.lost: Callable[[], Awaitable[None]] | None = None
         self.port = 0
@@ -34,13 +38,35 @@ class Relay:
                 if is_reply and self.lost is not None:
                     await self.lost()
                     break
+                if writer in self._frozen:
+                    await self._thawed.wait()
                 writer.write(chunk)
                 await writer.drain()
+                self._carried += chunk
+                self._news.set()
         except OSError:
             pass
         finally:
             writer.close()
 
+    async def carried(self, text: bytes) -> None:
+        """Return once `text` has been carried, in either direction, since the last call."""
+        while text not in self._carried:
+            self._news.clear()
+            await self._news.wait()
+        self._carried.clear()
+
+    def freeze(self) -> None:
+        """Carry nothing more over the present connections, which stay open, as when a link is cut."""
+        self._thawed.clear()
+        self._frozen |= self._writers
+
+    def thaw(self) -> None:
+        """Carry what has waited, and what comes."""
+        self._frozen.clear()
+        self._thawed.set()
+
     def cut(self) -> None:
+        self.thaw()
         for writer in self._writers:
             writer.transport.abort()

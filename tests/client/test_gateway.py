@@ -86,6 +86,22 @@ async def test_what_is_missed_while_cut_comes_once_and_in_order(world: World) ->
         assert subscription.cursor.seq == 2_504
 
 
+async def test_a_silent_link_is_left_for_another_connection(migrated_dsn: str) -> None:
+    async with open_world(migrated_dsn, ws_alive_s=0.3) as world:
+        program = await world.program()
+        async with _client(world) as (client, relay):
+            subscription = client.subscribe(program)
+            following = asyncio.create_task(_take(aiter(subscription), 3))
+            async with asyncio.timeout(20):
+                await subscription.answered()
+                await relay.carried(b'"alive"')
+            relay.freeze()
+            await world.publish(program, 3)
+            assert await following == [1, 2, 3]
+            assert subscription.reconnects == 1
+            relay.cut()
+
+
 async def test_every_kind_of_change_is_yielded_in_its_place(world: World) -> None:
     program, admin = await world.program(), await world.admin()
     await world.publish(program, 1)

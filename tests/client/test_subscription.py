@@ -80,6 +80,10 @@ class Line:
 Step = Callable[[Line], Awaitable[None]]
 
 
+async def _at_once() -> None:
+    """Let a connection in."""
+
+
 class Gateway:
     """Runs one step a connection; answers `GET /connect` and `POST /token` on the same port."""
 
@@ -88,13 +92,14 @@ class Gateway:
         self.tokens: list[str | None] = []
         self.deflate: list[bool] = []
         self.refusal: tuple[int, str] | None = None
+        self.admit: Callable[[], Awaitable[None]] = _at_once
         self.port = 0
 
     @property
     def url(self) -> str:
         return f"http://demo.localhost:{self.port}"
 
-    def process(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def process(self, connection: ServerConnection, request: Request) -> Response | None:
         if request.path.endswith("/connect"):
             url = f"ws://demo.localhost:{self.port}/api/v1/ws"
             return _reply(200, {"url": url, "servers": [{"url": url, "connections": 0}], "retryAfterMs": 0})
@@ -102,6 +107,7 @@ class Gateway:
         if self.refusal is not None:
             status, name = self.refusal
             return _reply(status, {"error": name, "status": status})
+        await self.admit()
         return None
 
     async def serve(self, connection: ServerConnection) -> None:
@@ -448,6 +454,77 @@ async def test_dead_peer_is_noticed() -> None:
         with pytest.raises(ConnectionLost):
             await socket.receive()
         done.set()
+
+
+async def _promise(line: Line, every_ms: int) -> None:
+    await line.send({"method": "alive", "params": {"everyMs": every_ms}})
+
+
+async def test_a_silent_gateway_is_left_for_another_connection() -> None:
+    async def silent(line: Line) -> None:
+        await line.accept(0)
+        await line.push(1)
+        await _promise(line, 50)
+        await line.connection.wait_closed()
+
+    async def other(line: Line) -> None:
+        params = await line.accept(3, 2, 3)
+        assert params["since"]["seq"] == 1
+        await _idle(line)
+
+    async with gateway(silent, other) as peer, _client(peer) as client, asyncio.timeout(20):
+        assert await _seqs(client, 3) == [1, 2, 3]
+
+
+async def test_a_gateway_that_was_only_late_is_kept() -> None:
+    asked, release, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    lines: list[Line] = []
+
+    async def late(line: Line) -> None:
+        await line.accept(0)
+        lines.append(line)
+        await line.push(1)
+        await _promise(line, 50)
+        await line.connection.wait_closed()
+
+    async def spare(line: Line) -> None:
+        await line.connection.wait_closed()
+        closed.set()
+
+    async def hold() -> None:
+        asked.set()
+        await release.wait()
+
+    async with gateway(late, spare) as peer, _client(peer) as client, asyncio.timeout(20):
+        subscription = client.subscribe("final")
+        items = aiter(subscription)
+        assert (await anext(items)).seq == 1
+        peer.admit = hold
+        await asked.wait()
+        await _promise(lines[0], 3_600_000)
+        await lines[0].push(2)
+        assert (await anext(items)).seq == 2
+        release.set()
+        await closed.wait()
+        await lines[0].push(3)
+        assert (await anext(items)).seq == 3
+        assert subscription.reconnects == 0
+        await items.aclose()  # type: ignore[attr-defined]
+
+
+async def test_who_does_not_read_does_not_take_the_gateway_for_silent() -> None:
+    async def busy(line: Line) -> None:
+        await _promise(line, 20)
+        await line.push(1, 2, 3, 4)
+        await line.connection.wait_closed()
+
+    config = SocketConfig(buffer=2)
+    async with gateway(busy) as peer, _client(peer, socket=config) as client, client.socket() as socket:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(socket.silent(), 0.4)
+        assert [(await socket.receive()).params["seq"] for _ in range(4)] == [1, 2, 3, 4]
+        async with asyncio.timeout(20):
+            await socket.silent()
 
 
 async def test_channel_is_followed_until_the_connection_ends() -> None:

@@ -32,11 +32,22 @@ def bomb(side: int) -> bytes:
 
 
 def long_animation(width: int, height: int, frames: int) -> bytes:
-    """A GIF of equal frames. Written out of one of them: libvips takes most of a second to encode each."""
+    """A GIF of which each frame has the inverse colours of the one before, so that none is cheap to encode.
+
+    Written out of one frame: libvips takes most of a second to encode each. See the GIF89a specification.
+    """
     one = bytes(gradient(width, height).gifsave_buffer())
-    # GIF89a: the header, and the table of colours.
-    start = 13 + (3 << ((one[10] & 7) + 1) if one[10] & 0x80 else 0)
-    return one[:start] + one[start:-1] * frames + one[-1:]
+    # The header, the table of colours, extensions in blocks, and the descriptor of the picture.
+    table = one[13 : 13 + (3 << (one[10] & 7) + 1)]
+    start = at = 13 + len(table)
+    while one[at] == ord("!"):
+        at += 2
+        while one[at]:
+            at += 1 + one[at]
+        at += 1
+    own_table = bytes([0x80 | one[10] & 7]) + bytes(255 - value for value in table)
+    inverse = one[start : at + 9] + own_table + one[at + 10 : -1]
+    return one[:start] + (one[start:-1] + inverse) * (frames // 2) + one[-1:]
 
 
 def tiny_frames(count: int) -> bytes:

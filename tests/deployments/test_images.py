@@ -81,6 +81,31 @@ def test_an_error_is_told_in_our_shape(
     assert "127.0.0" not in told.text
 
 
+def test_an_exception_with_a_port_opens_that_port_only(door: ImageDoor) -> None:
+    assert door.get("-").status_code == 200
+    with PictureServer() as beside:
+        told = door.get("-", url=beside.url("/a.png"))
+        assert (told.status_code, told.json()["error"]) == (403, "forbidden_url")
+        assert not beside.seen
+
+
+@pytest.mark.parametrize(
+    ("unsaid", "said"),
+    [
+        ("w=300", "w=300,fit=scaledown"),
+        ("w=100,h=50,fit=fill", "w=100,h=50,fit=fill:center"),
+        ("w=100,h=50,fit=fit", "w=100,h=50,fit=fit:center"),
+        ("w=50,h=50,fit=face", "w=50,h=50,fit=face,padding=1.8"),
+        ("w=50,h=50,fit=face-and-shoulders", "w=50,h=50,fit=face-and-shoulders,padding=2.8"),
+    ],
+)
+def test_a_default_that_is_written_out_is_the_same_picture(door: ImageDoor, unsaid: str, said: str) -> None:
+    first, second = door.get(unsaid, "/a.png?default"), door.get(said, "/a.png?default")
+    assert (first.status_code, first.headers["content-type"]) == (200, "image/png")  # as its source
+    assert (second.headers["x-cache"], second.headers["etag"]) == ("HIT", first.headers["etag"])
+    assert second.content == first.content
+
+
 def test_a_replica_refuses_who_comes_past_the_ingress(door: ImageDoor) -> None:
     (pid,) = door.pids("images")
     ports = {

@@ -159,7 +159,9 @@ async def test_it_is_served(world: World) -> None:
 
 
 async def test_each_notification_comes(migrated_dsn: str) -> None:
-    async with open_world(migrated_dsn, ws_messages_per_s=0, ws_lag_bytes=64 << 10, ws_lag_s=1.0) as world:
+    async with open_world(
+        migrated_dsn, ws_messages_per_s=0, ws_lag_bytes=64 << 10, ws_lag_s=1.0, ws_alive_s=0.1
+    ) as world:
         assert await slow(world) == 4008
         viewers, streams = await tell_everything(world)
         wanted = Checklist(told.method for told in NOTIFICATIONS if told.method != "reconnect")
@@ -238,7 +240,7 @@ async def tell_everything(world: World) -> tuple[list[Viewer], list[Stream]]:
     await member.call("subscribe", channel="project:own")
     await anybody.call("subscribe", programId=private)
     streams = [await Stream.open(world.port, each) for each in (program, doomed, private)]
-    streams.append(await Stream.open(world.port, program, token=token))
+    streams.append(await Stream.open(world.port, program, token=token, query={"alive": "true"}))
     event = await admin.call("producer", programId=program, event="Score#update")
     place = {"programId": program, "eventId": event["id"]}
     await admin.call("updateProgramEvent", **place, event="Score#reset")
@@ -258,7 +260,7 @@ async def tell_everything(world: World) -> tuple[list[Viewer], list[Stream]]:
     await admin.call("importProgramEvents", programId=program, events=[{"event": "Score#update"}])
     await admin.call("admin/deleteProgram", programId=doomed)
     await world.set_access(private, "private", "own")
-    return [watcher, member, anybody, expiring], streams
+    return [watcher, member, anybody, expiring, await world.join(query="?alive=true")], streams
 
 
 def test_the_close_codes_are_those_that_the_gateway_counts() -> None:

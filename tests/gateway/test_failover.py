@@ -189,11 +189,12 @@ async def test_what_was_lost_is_told_and_what_is_new_arrives(
             await show.vote(2)
             epoch = kept[0]["epoch"]
 
-            publishing = asyncio.create_task(show.publish(15))
+            publishing = asyncio.create_task(show.publish(5))
             voting = asyncio.create_task(show.vote(4))
             await switch()
             await asyncio.gather(publishing, voting)
-            last = show.acknowledged[-1]
+            # The killed server may have taken all of those: its backends outlive it for a moment.
+            (*_, last) = await show.publish(10)
             stored = await show.stored()
 
             # The database is what counts; it has no number twice, and nothing of what was lost.

@@ -36,6 +36,19 @@ async def results(world: World, place: dict[str, Any]) -> Any:
     ]
 
 
+async def test_results_by_the_context_alone_list_what_it_declares(world: World) -> None:
+    place = await asked(world)
+    viewer = await world.join()
+    for limits, expected in (
+        ({"contextId": place["contextId"]}, {"0": 0, "1": 0}),
+        ({"contextId": place["contextId"], "programId": "nothing"}, {}),
+        ({"programId": place["programId"]}, {}),
+        ({"programId": "nothing"}, {}),
+    ):
+        told = await viewer.call("getResponseResults", accountId="demo", responseName="whoWins", **limits)
+        assert (told["results"], told["total"]) == (expected, 0), limits
+
+
 async def test_a_connection_is_a_visitor(world: World) -> None:
     place = await asked(world)
     viewers = [await world.join(), await world.join()]

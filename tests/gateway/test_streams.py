@@ -161,6 +161,7 @@ async def test_faults_name_their_fields(world: World) -> None:
         (program, {"since": "1"}, {}, "since"),
         (program, {"history": "x"}, {}, "history"),
         (program, {"other": "1"}, {}, "other"),
+        (program, {"alive": "1"}, {}, "alive"),
         (program, {}, {"Last-Event-ID": "x"}, "Last-Event-ID"),
     ):
         async with await follow(world, program_id, query=query, headers=headers) as stream:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from broker.actors.link import LinkLost
 from broker.deployments.health import HealthChecks
 from broker.errors import Unavailable
+from broker.owners.known_placement import KnownPlacement
 from broker.voting.resources.responses import ImpressionParams, RespondParams
 from tests.auth.services import PASSWORD
 from tests.gateway.test_authentication import LOGIN
@@ -367,7 +368,7 @@ async def test_a_pump_that_fails_is_started_again_and_told(
     assert await results(world, place) == {"0": votes, "1": 3}
     await world.gateway._beat()
     with pytest.raises(Unavailable, match="votes: fails repeatedly"):
-        await HealthChecks(world.product.services)._live_gateways()
+        await HealthChecks(world.product.services, KnownPlacement(1))._live_gateways()
 
 
 # -- worlds of their own

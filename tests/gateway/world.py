@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import orjson
-import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from broker.actors.link import LinkLost
 from broker.gateway.gateway import Gateway
-from broker.owners import linked_feed
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.feed import Feed, Sink
+from broker.owners.linked_feed import LinkedFeed
 from broker.owners.owner import Owner
+from broker.owners.placement import OWNER
 from broker.resources.catalogue import build_registry
 from broker.rpc.calls import Calls
 from tests.auth.services import make_user
@@ -283,11 +284,10 @@ async def open_gateway(product: Product, link: type[DirectLink]) -> AsyncIterato
     services = product.services
 
     def make_feed(sink: Sink) -> Feed:
-        return linked_feed.LinkedFeed(services.settings, services.clock, services.ids, sink)
+        links = [link(OWNER, 0, OWNER_CALLS)]
+        return LinkedFeed(services.settings, services.clock, services.ids, sink, links)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linked_feed, "SlotLink", link)
-        gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
+    gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
     try:
         yield gateway, await gateway.start()
     finally:

@@ -30,15 +30,21 @@ NO_RATE = Rate(0, 1)
 
 
 class LateClock(SystemClock):
-    """The machine's clocks, and what a test has put them forward by."""
+    """The machine's clocks, and what a test has put them forward by; once stopped they move by that alone."""
 
     later_s = 0.0
+    _stopped: tuple[int, float] | None = None
+
+    def stop(self) -> None:
+        self._stopped = (super().now_ms(), super().monotonic_s())
 
     def now_ms(self) -> int:
-        return super().now_ms() + round(self.later_s * 1_000)
+        now_ms = self._stopped[0] if self._stopped else super().now_ms()
+        return now_ms + round(self.later_s * 1_000)
 
     def monotonic_s(self) -> float:
-        return super().monotonic_s() + self.later_s
+        now_s = self._stopped[1] if self._stopped else super().monotonic_s()
+        return now_s + self.later_s
 
 
 class CountedWorkers(Workers):

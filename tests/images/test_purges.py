@@ -145,6 +145,30 @@ def test_what_was_begun_before_a_purge_is_not_served_after_it(tmp_path: Path) ->
     run(tmp_path, answer, work)
 
 
+def test_what_was_begun_before_a_purge_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
+    """The purge has cleared the disk by the time that it is written."""
+    held = asyncio.Event()
+
+    async def answer(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await held.wait()
+        await send(writer, 200, SMALL)
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        before = asyncio.create_task(stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url()))
+        while not upstream.seen:  # noqa: ASYNC110 - it is on the other side of a socket
+            await asyncio.sleep(0.01)
+        await purge(stage, "demo", upstream.url())
+        await asyncio.to_thread(stage.service.remove_purged)
+        held.set()
+        await before
+        assert files(tmp_path) == {"results": 0, "sources": 0, "faces": 0}
+        await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
+        assert files(tmp_path) == {"results": 1, "sources": 1, "faces": 1}
+        assert (await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())).is_hit
+
+    run(tmp_path, answer, work, faces=KnownFaces((FACE,)))
+
+
 def test_a_node_that_was_away_does_not_show_what_was_purged(tmp_path: Path) -> None:
     async def go() -> None:
         async with open_upstream(reply(body=SMALL)) as upstream:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -30,6 +31,15 @@ def open_workers(**config: object) -> Workers:
 
 def children() -> list[psutil.Process]:
     return decoders_of(os.getpid())
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    """A test that fails leaves no process behind."""
+    yield
+    for process in children():
+        process.kill()
+        process.wait(30)
 
 
 def test_a_child_that_has_ended_is_not_taken_for_a_decoder() -> None:
@@ -202,36 +212,25 @@ def test_a_process_that_ended_with_a_kept_picture_costs_nobody_a_request() -> No
     asyncio.run(ask())
 
 
-def test_a_process_that_keeps_a_picture_is_the_last_to_get_another_job() -> None:
+@pytest.mark.parametrize(
+    ("idle", "data"),
+    [
+        pytest.param(1, HALF, id="who keeps a picture is the last to get another job"),
+        pytest.param(0, SMALL, id="who is busy with another job is not waited for"),
+    ],
+)
+def test_a_crop_is_made_beside_another_job(idle: int, data: bytes) -> None:
     async def ask() -> None:
         workers = open_workers(processes=2, kept_idle_s=600)
-        await asyncio.gather(*(workers.run(RENDER, SMALL) for _ in range(2)))
-        assert len(children()) == 2
+        await asyncio.gather(*(workers.run(RENDER, SMALL) for _ in range(1 + idle)))
+        assert len(children()) == 1 + idle
         kept, crop = await kept_by(workers, SMALL)
         busy = asyncio.create_task(workers.run(*slow_job()))
         async with asyncio.timeout(60):
             while not any(process.cpu_times().user > 1 for process in children()):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        reply, _ = await workers.run(crop, HALF, kept=kept)
-        assert reply.size.width == 50
-        assert not busy.done()
-        await workers.close()
-        with pytest.raises(Unavailable):
-            await busy
-
-    asyncio.run(ask())
-
-
-def test_who_is_busy_with_another_job_is_not_waited_for() -> None:
-    async def ask() -> None:
-        workers = open_workers(processes=2)
-        kept, crop = await kept_by(workers, SMALL)
-        busy = asyncio.create_task(workers.run(*slow_job()))
-        async with asyncio.timeout(60):
-            while sum(process.cpu_times().user for process in children()) < 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        assert len(children()) == 1
-        reply, _ = await workers.run(crop, SMALL, kept=kept)
+        assert len(children()) == 1 + idle
+        reply, _ = await workers.run(crop, data, kept=kept)
         assert reply.size.width == 50
         assert not busy.done()
         await workers.close()

@@ -12,13 +12,13 @@ from broker.actors.link import LinkLost
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
-from broker.owners.calls import OWNER_CALLS
 from broker.owners.commands import DeleteProgram
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind, HistoryLost, program_topic
 from broker.settings import Settings
+from tests.owners.packed import call_packed
 from tests.owners.support import create_programs, delete_all, fetch, ids, publish_rows, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -57,12 +57,7 @@ class BadLink:
             raise LinkLost(method, was_sent=self.was_sent)
         try:
             async with asyncio.timeout(timeout_s):
-                _, _, body = OWNER_CALLS.unpack_call(OWNER_CALLS.pack_call(1, method, arguments))
-                reply = getattr(owner, method)(*OWNER_CALLS.read_arguments(method, body))
-                if asyncio.iscoroutine(reply):
-                    reply = await reply
-                _, kind, result = OWNER_CALLS.unpack_reply(OWNER_CALLS.pack_result(1, reply))
-                reply = OWNER_CALLS.read_reply(method, kind, result)
+                reply = await call_packed(owner, method, arguments)
         except TimeoutError as error:
             raise LinkLost(method) from error
         if self.is_down or self._random.random() < self.loss or owner is not self.owner:

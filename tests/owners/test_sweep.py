@@ -52,7 +52,7 @@ async def swept(dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Swep
     monkeypatch.setattr(owners, "_SWEEP_S", 0.01)
     await create_programs(dsn, ["unwanted"])
     clock = MovedClock()
-    owner = await Owner.start(SETTINGS, dsn, 1, clock=clock)
+    owner = await Owner.start(SETTINGS, dsn, 0, clock=clock)
     yield Swept(owner, clock)
     await owner.close()
 

@@ -16,6 +16,7 @@ from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, 
 from broker.owners import owner as owner_module
 from broker.owners.commands import Accepted, Command, CommandReply, Kept
 from broker.owners.owner import Owner
+from broker.owners.placement import owner_of
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
 from broker.owners.topics import Topics
 from broker.owners.writer import WRITER_LIMITS
@@ -456,17 +457,25 @@ async def test_database_that_is_away_and_comes_back(owner: Owner, dsn: str) -> N
 # -- two owners of different slots
 
 
-async def test_one_key_at_two_owners_counts_once(owner: Owner, dsn: str) -> None:
-    other = await Owner.start(SETTINGS, dsn, 1)
+async def test_one_key_at_two_owners_counts_once(dsn: str) -> None:
+    settings = dataclasses.replace(SETTINGS, owners=2)
+    owner, other = [await Owner.start(settings, dsn, index) for index in range(2)]
+    names = [f"of-{number}" for number in range(20)]
+    await create_programs(dsn, names)
+    first, second = (
+        next(name for name in names if owner_of(program_topic("demo", name), 2) == index)
+        for index in range(2)
+    )
     try:
         for number in range(5):
             key = f"k{number}"
             replies = await asyncio.gather(
-                owner.submit([publish("p", key=key, body="p")], 10),
-                other.submit([publish("q", key=key, body="q")], 10),
+                owner.submit([publish(first, key=key, body="p")], 10),
+                other.submit([publish(second, key=key, body="q")], 10),
             )
             assert sorted(type(reply[0]).__name__ for reply in replies) == ["Accepted", "Conflict"]
     finally:
+        await owner.close()
         await other.close()
     assert len(await fetch(dsn, "SELECT FROM events")) == 5
 

@@ -416,3 +416,83 @@ async def test_changes_of_two_fields_of_a_user_are_both_kept(services: Services)
     await asyncio.gather(*calls)
     after = await call_as(services, admin, "updateUser", {"userId": user.subject} | changes[2])
     assert (after.name, after.email, after.project_ids) == ("Kim", "kim@example.com", ["a"])
+
+
+class Crossing:
+    """A change by a user and one by an admin that wait for the account together, one in front."""
+
+    def __init__(self, services: Services, admin: Principal, user: Principal) -> None:
+        self.services, self.admin, self.user = services, admin, user
+
+    async def run(self, *requests: tuple[Principal, str, dict[str, Any]]) -> list[Any]:
+        """What each is answered; they take effect in this order."""
+        calls: list[asyncio.Future[Any]] = []
+        async with self.services.database.transaction() as connection:
+            await connection.execute("SELECT FROM accounts WHERE name = 'demo' FOR UPDATE")
+            for caller, name, raw in requests:
+                calls.append(asyncio.ensure_future(call_as(self.services, caller, name, raw)))
+                await waiting(self.services, len(calls))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    def own(self, **changes: Any) -> tuple[Principal, str, dict[str, Any]]:
+        return self.user, "updateCurrentUser", changes
+
+    def admins(self, name: str = "updateUser", **changes: Any) -> tuple[Principal, str, dict[str, Any]]:
+        return self.admin, name, {"userId": self.user.subject} | changes
+
+
+@pytest.fixture
+async def crossing(services: Services) -> Crossing:
+    return Crossing(services, await principal(services, "admin"), await principal(services, "user"))
+
+
+@pytest.mark.parametrize("is_own_first", [True, False])
+async def test_a_profile_and_what_an_admin_changes_of_it_are_both_kept(
+    crossing: Crossing, is_own_first: bool
+) -> None:
+    both = [
+        crossing.own(name="Kim", email="kim@example.com"),
+        crossing.admins(projectIds=["a"], role="producer", username="kim"),
+    ]
+    answers = await crossing.run(*(both if is_own_first else reversed(both)))
+    after = await crossing.services.users.get("demo", str(crossing.user.subject))
+    assert answers[1] == after
+    assert (after.name, after.email) == ("Kim", "kim@example.com")
+    assert (after.project_ids, after.role, after.username) == (["a"], Role.PRODUCER, "kim")
+
+
+async def test_the_password_that_comes_last_counts_and_every_field_is_kept(crossing: Crossing) -> None:
+    services = crossing.services
+    own, admins = await crossing.run(
+        crossing.own(password="my own horse", name="Kim"),
+        crossing.admins(password="an admin's horse", projectIds=["a"]),
+    )
+    assert (own.name, admins.name, admins.project_ids) == ("Kim", "Kim", ["a"])
+    assert await can_log_in(services, "user", "an admin's horse")
+    assert not await can_log_in(services, "user", "my own horse")
+    assert not await can_log_in(services, "user")
+
+
+async def test_who_has_been_given_another_password_changes_nothing_with_the_old_one(
+    crossing: Crossing,
+) -> None:
+    services = crossing.services
+    admins, own = await crossing.run(
+        crossing.admins(password="an admin's horse"), crossing.own(password="my own horse", name="Kim")
+    )
+    assert isinstance(own, Unauthenticated)
+    assert admins == await services.users.get("demo", str(crossing.user.subject))
+    assert await can_log_in(services, "user", "an admin's horse")
+    assert not await can_log_in(services, "user", "my own horse")
+
+
+@pytest.mark.parametrize("is_own_first", [True, False])
+async def test_who_is_deleted_stays_deleted(crossing: Crossing, is_own_first: bool) -> None:
+    both = [crossing.own(name="Kim", password="my own horse"), crossing.admins("deleteUser")]
+    first, second = await crossing.run(*(both if is_own_first else reversed(both)))
+    deleted, own = (second, first) if is_own_first else (first, second)
+    assert deleted is None
+    assert isinstance(own, User if is_own_first else Unauthenticated)
+    with pytest.raises(NotFound):
+        await crossing.services.users.get("demo", str(crossing.user.subject))
+    assert not await can_log_in(crossing.services, "user", "my own horse")

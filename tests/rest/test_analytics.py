@@ -20,6 +20,7 @@ from broker.demo.matomo import (
     outage,
 )
 from broker.domain.audit import Actor
+from broker.errors import NotFound
 from broker.resources.analytics_reports import SCRIPT_TYPE
 from broker.storage.analytics import MatomoAccess
 from tests.analytics.conftest import peer_of
@@ -288,6 +289,124 @@ async def test_a_change_of_metadata_meanwhile_is_not_lost(product: Product, stan
     metadata = await metadata_of(product)
     assert (metadata["a"], metadata["n"]) == (1.5, 6)
     assert metadata["analytics"]["dimensionIds"] == status["dimensionIds"]
+
+
+async def delete_foreign(product: Product) -> None:
+    """Nobody is a member of it, so other tests miss nothing."""
+    async with product.door() as door:
+        assert (await door.delete("/projects/foreign")).status_code == 204
+
+
+async def test_a_set_up_whose_project_goes_says_so(product: Product, stand_in: StandIn) -> None:
+    async def intercept(method: str, _parameters: Parameters) -> Any:
+        if method.endswith(".addSite"):
+            await delete_foreign(product)
+        return None
+
+    stand_in.intercept = intercept
+    answer = await ask(product, "POST", project="foreign", role="admin")
+    assert told(answer) == (404, "not_found")
+    assert "there is no project foreign" in answer.json()["error_description"]
+    stand_in.intercept = None
+    async with product.door() as door:
+        assert (await door.post("/projects", json={"id": "foreign", "name": "again"})).status_code == 201
+    assert await metadata_of(product, "foreign") == {}
+    made = await make(product, "foreign")
+    assert (made["status"], len(stand_in.sites)) == ("ok", 1), "the site that was left is adopted"
+
+
+async def test_a_project_that_is_made_again_takes_nothing_of_the_set_up_before(
+    product: Product, stand_in: StandIn
+) -> None:
+    async def intercept(method: str, _parameters: Parameters) -> Any:
+        if method.endswith(".addSite"):
+            await delete_foreign(product)
+            async with product.door() as door:
+                await door.post("/projects", json={"id": "foreign", "name": "again"})
+        return None
+
+    stand_in.intercept = intercept
+    assert told(await ask(product, "POST", project="foreign", role="admin")) == (409, "conflict")
+    assert await metadata_of(product, "foreign") == {}
+
+
+async def test_set_ups_and_changes_at_once_make_one_site_and_lose_nothing(
+    product: Product, stand_in: StandIn
+) -> None:
+    async def rename(number: int) -> None:
+        async with product.door() as door:
+            while True:
+                read = await door.get("/projects/own")
+                metadata = read.json()["metadata"] | {f"n{number}": number}
+                answer = await door.put(
+                    "/projects/own",
+                    json={"name": f"n{number}", "metadata": metadata},
+                    headers={"If-Match": read.headers["etag"]},
+                )
+                if answer.status_code == 200:
+                    return
+                assert answer.status_code == 412
+
+    set_ups = [ask(product, method, role="admin") for method in ("POST", "PUT", "POST", "POST", "PUT")]
+    answers, *_ = await asyncio.gather(asyncio.gather(*set_ups), *map(rename, range(4)))
+    assert {answer.status_code for answer in answers} <= {200, 201, 409, 500}
+    assert sum(answer.status_code == 201 for answer in answers) == 1
+    status = (await ask(product, "GET")).json()
+    assert (status["status"], len(stand_in.sites)) == ("ok", 1)
+    metadata = await metadata_of(product)
+    assert {f"n{number}" for number in range(4)} <= metadata.keys()
+    assert metadata["analytics"] == {key: status[key] for key in ("idSite", "dimensionIds", "reportIds")}
+
+
+async def test_set_ups_and_a_deletion_at_once_leave_nothing_behind(
+    product: Product, stand_in: StandIn
+) -> None:
+    is_at_work = asyncio.Event()
+
+    async def intercept(method: str, _parameters: Parameters) -> Any:
+        if method == "CustomDimensions.configureNewCustomDimension":
+            is_at_work.set()
+        return None
+
+    async def delete_then() -> None:
+        await is_at_work.wait()
+        await delete_foreign(product)
+
+    stand_in.intercept = intercept
+    set_ups = [ask(product, method, project="foreign", role="admin") for method in ("POST", "PUT", "POST")]
+    async with asyncio.timeout(20):
+        answers, _ = await asyncio.gather(asyncio.gather(*set_ups), delete_then())
+    assert {answer.status_code for answer in answers} <= {404, 409, 500}
+    async with product.services.database.connection() as connection:
+        left = "SELECT count(*) FROM analytics_setups WHERE project_id = 'foreign'"
+        assert await connection.fetchval(left) == 0
+    assert (await ask(product, "GET", project="foreign", role="admin")).status_code == 404
+    assert len(stand_in.sites) == 1
+
+
+async def test_a_set_up_and_a_deletion_wait_for_each_other_in_one_order(
+    product: Product, stand_in: StandIn
+) -> None:
+    """A deletion holds the project and then its lease; the set-up that holds a lease wants the project."""
+    await make(product, "foreign")
+    platforms, account = product.services.analytics, "demo"
+    lease = platforms.lease(account, "foreign")
+    await platforms.storage.take_lease(lease)
+    url = (await platforms.open(account, "foreign")).access.url
+    async with product.services.database.transaction() as connection:
+        await connection.execute("SELECT FROM projects WHERE id = 'foreign' FOR UPDATE")
+        keeping = asyncio.ensure_future(platforms.storage.keep(lease, url, "1", dict))
+        async with asyncio.timeout(20), product.services.database.connection() as other:
+            while not await other.fetchval(_WAITING):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        await connection.execute("DELETE FROM projects WHERE id = 'foreign'")
+    with pytest.raises(NotFound):
+        await keeping
+
+
+_WAITING = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 
 async def test_after_a_request_without_an_answer_the_next_set_up_waits(

@@ -155,3 +155,112 @@ async def test_a_project_that_goes_takes_no_program_that_has_left_it(
         assert (await update(door, "left", "Saved", projectId="own")).status_code == 200
     assert deleting.result().status_code == 204
     assert (await read(product, "left"))["name"] == "Saved"
+
+
+# -- a project that goes, and what comes into it meanwhile
+
+_WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+_NOBODY_ANNOUNCES = "SELECT pg_advisory_xact_lock(hashtextextended('program_changes/demo', 0))"
+
+
+async def make_project(product: Product, project_id: str) -> None:
+    async with product.door() as door:
+        assert (await door.post("/projects", json={"id": project_id, "name": "P"})).status_code == 201
+
+
+async def delete_project(product: Product, project_id: str) -> httpx.Response:
+    async with product.door() as door:
+        return await door.delete(f"/projects/{project_id}?cascade=true")
+
+
+async def until_waiting(product: Product, count: int, *tasks: "asyncio.Task[Any]") -> None:
+    """Until so many wait for locks of the database, or one of the tasks has ended."""
+    async with asyncio.timeout(20):
+        while not any(task.done() for task in tasks):
+            async with product.services.database.connection() as connection:
+                if await connection.fetchval(_WAITING) >= count:
+                    return
+            await asyncio.sleep(0.01)
+
+
+async def assert_empty(product: Product, project_id: str, program_id: str) -> None:
+    """The project is gone, and the program with it; one that is made again has nothing of it."""
+    async with product.door() as door:
+        assert (await door.get(f"/projects/{project_id}")).status_code == 404
+        assert (await door.get(f"/programs/{program_id}")).status_code == 404
+    await make_project(product, project_id)
+    async with product.door() as door:
+        assert (await door.get(f"/projects/{project_id}/programs")).json() == []
+
+
+async def test_no_program_is_made_in_a_project_that_went_meanwhile(
+    product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_project(product, "going")
+    create = product.services.programs.create
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(*arguments: Any, **named: Any) -> None:
+        arrived.set()
+        await go_on.wait()
+        await create(*arguments, **named)
+
+    monkeypatch.setattr(product.services.programs, "create", late)
+    async with product.door() as door:
+        body = {"id": "too-late", "name": "A", "projectId": "going"}
+        creating = asyncio.ensure_future(door.post("/programs", json=body))
+        await asyncio.wait_for(arrived.wait(), 20)
+        assert (await delete_project(product, "going")).status_code == 204
+        go_on.set()
+        answer = await creating
+    assert (answer.status_code, answer.json()["error"]) == (409, "conflict")
+    assert "the project going " in answer.json()["error_description"]
+    await assert_empty(product, "going", "too-late")
+
+
+async def test_a_project_goes_with_the_program_that_was_being_made_in_it(product: Product) -> None:
+    await make_project(product, "closing")
+    async with product.door() as door, product.services.database.transaction() as connection:
+        await connection.execute(_NOBODY_ANNOUNCES)
+        body = {"id": "just-in-time", "name": "A", "projectId": "closing"}
+        creating = asyncio.ensure_future(door.post("/programs", json=body))
+        await until_waiting(product, 1)
+        deleting = asyncio.ensure_future(delete_project(product, "closing"))
+        await until_waiting(product, 2, deleting)
+    assert (await creating).status_code == 201
+    assert (await deleting).status_code == 204
+    await assert_empty(product, "closing", "just-in-time")
+
+
+async def test_no_program_comes_into_a_project_that_went_meanwhile(
+    product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_project(product, "leaving-too")
+    await product.make_program("moving", projectId="own")
+    moving = held_up(
+        product,
+        monkeypatch,
+        UpdateProgram,
+        "admin",
+        lambda door: update(door, "moving", "Moved", projectId="leaving-too"),
+    )
+    async with moving as moved:
+        assert (await delete_project(product, "leaving-too")).status_code == 204
+    assert (moved.result().status_code, moved.result().json()["error"]) == (409, "conflict")
+    program = await read(product, "moving")
+    assert (program["name"], program["projectId"]) == ("moving", "own")
+
+
+async def test_nobody_waits_for_a_project_that_is_being_deleted(product: Product) -> None:
+    """An owner would keep all its programs waiting."""
+    await make_project(product, "deleted-slowly")
+    await product.make_program("staying", projectId="own")
+    async with product.door() as door, product.services.database.transaction() as connection:
+        await connection.execute("DELETE FROM projects WHERE id = 'deleted-slowly'")
+        refused = [
+            await update(door, "staying", "Moved", projectId="deleted-slowly"),
+            await door.post("/programs", json={"id": "n", "name": "N", "projectId": "deleted-slowly"}),
+        ]
+    assert [(answer.status_code, answer.json()["error"]) for answer in refused] == [(409, "conflict")] * 2

@@ -393,6 +393,66 @@ async def test_unknown_names_have_zeros(ask: Any) -> None:
         assert (await door.get("/responses/other/whoWins/results")).status_code == 404
 
 
+NOBODY = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
+ZEROS = {"0": 0, "1": 0, "2": 0}
+
+
+@pytest.mark.parametrize("access", ["public", "private"])
+async def test_what_a_context_declares_has_zeros_and_what_selects_nothing_is_empty(
+    ask: Any, access: str
+) -> None:
+    """A program that is not there answers as a private one does, so that nobody learns which it is."""
+    vote, other = await ask(projectId="own", access=access), await ask()
+    name, context = {"programId": vote.program}, {"contextId": vote.context}
+    for limits, expected in (
+        (name | context, ZEROS),
+        (context, ZEROS),
+        (context | {"contextId": vote.context.upper()}, ZEROS),
+        (context | {"projectId": "own"}, ZEROS),
+        (name | context | {"projectId": "own"}, ZEROS),
+        (context | {"projectId": "undefined"}, {}),
+        (context | {"programId": other.program}, {}),
+        (context | {"programId": "nothing"}, {}),
+        (name | {"contextId": NOBODY}, {}),
+        (name | {"contextId": "final"}, {}),
+        ({"contextId": NOBODY}, {}),
+        ({"contextId": "final"}, {}),
+        (name, {}),
+        ({"programId": "nothing"}, {}),
+        ({"projectId": "nothing"}, {}),
+    ):
+        told = await vote.results(**limits)
+        assert (told["results"], told["total"]) == (expected, 0), limits
+        assert (await vote.results("nothing", **limits))["results"] == {}, limits
+    assert (await vote.post(vote.answer("a"), role="admin")).status_code == 202
+    for limits in (name, context, name | context):
+        assert (await vote.results(**limits))["results"] == ZEROS | {"0": 1}
+
+
+async def test_a_context_of_another_account_declares_nothing(ask: Any, product: Product) -> None:
+    vote = await ask()
+    async with product.door(None, account="other") as door:
+        answer = await door.get("/responses/other/whoWins/results", params={"contextId": vote.context})
+    assert answer.json()["results"] == {}
+
+
+async def test_a_result_that_nobody_voted_for_becomes_final_by_its_context_alone(
+    ask: Any, product: Product
+) -> None:
+    vote = await ask(ASKED | {"closes": product.clock.now_ms() + 60_000})
+    product.clock.forward_ms += 60_000 + ENDED_MS
+    final = await vote.get("whoWins/results", contextId=vote.context)
+    assert (final.json()["results"], final.headers["cache-control"]) == (ZEROS, FINAL)
+
+
+@pytest.mark.parametrize("field", ["programId", "projectId", "contextId", "program"])
+async def test_a_limit_that_cannot_be_is_named(ask: Any, field: str) -> None:
+    vote = await ask()
+    refused = await vote.get("whoWins/results", **{field: "\u200b"})
+    assert (refused.status_code, refused.json()["error"]) == (400, "invalid_request")
+    assert [fault["field"] for fault in refused.json()["errors"]] == [field]
+
+
 async def test_results_are_limited_to_a_project(ask: Any) -> None:
     name = "limited"
     mine, free = await ask(projectId="own"), await ask()

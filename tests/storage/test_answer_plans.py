@@ -67,6 +67,7 @@ async def run_all(log: AnswerLog, generation: int, polls: Polls, uid: int, poll:
     await log.forget_doors(60)
     await polls.find_program("a1", "p1")
     await polls.find_contexts(uid, [event])
+    await polls.find_program_of("a1", event)
     await polls.ensure(uid, [("new", event)], 2, Room({}, 20, 100))
     await polls.count("a1", "m1")
     await polls.count("a1", "m1", context_id=event)
@@ -105,7 +106,7 @@ async def queries(
             await run_all(log, generation, Polls(database), uid, poll, event)
     await database.close()
     queries = {query: args for query, args in seen.items() if "answer_" in query or "program" in query}
-    assert len(queries) == 16
+    assert len(queries) == 17
     return queries
 
 

@@ -130,7 +130,7 @@ async def test_a_commit_in_doubt_is_repeated_under_a_new_generation(stage: Stage
     assert first < second < third, "a new generation ends the doubt"
     assert (seen, both) == ([OutcomeUnknown], [OutcomeUnknown, Unavailable])
     assert stage.work.forgotten == ["a", "a"], "what memory says of a group in doubt is forgotten"
-    assert await stage.fence.generation() == stage.term.generation
+    assert await stage.fence.standing() == (stage.term.generation, 0, 0)
 
 
 async def test_again_is_at_once_and_bounded(stage: Stage) -> None:

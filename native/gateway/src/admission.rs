@@ -14,6 +14,15 @@ use super::upcalls::Upcall;
 /// The path of the WebSocket.
 const PATH: &str = "/api/v1/ws";
 
+/// What the query may ask for by a truth value, and what grants it.
+type Wish = (&'static str, fn(&mut Core, SlotIndex));
+
+/// Several notifications as one message, and signs of life.
+const WISHES: [Wish; 2] = [
+    ("batch", |core, slot| core.set_joined(slot, true)),
+    ("alive", |core, slot| core.set_alive(slot)),
+];
+
 /// What a request asks for.
 enum Door {
     WebSocket,
@@ -41,11 +50,16 @@ impl Gateway {
         }
         match door {
             Door::WebSocket => {
-                let Some(is_joined) = find_batch(request) else {
-                    let text = "batch is true or false";
-                    return Admission::Refuse(Refusal::json(400, "invalid_request", text));
-                };
-                core.set_joined(slot, is_joined);
+                for (name, set) in WISHES {
+                    match read_wish(request, name) {
+                        Some(false) => {}
+                        Some(true) => set(core, slot),
+                        None => {
+                            let text = format!("{name} is true or false");
+                            return Admission::Refuse(Refusal::json(400, "invalid_request", &text));
+                        }
+                    }
+                }
                 self.identify(core, slot, request, account)
             }
             Door::Stream(program) => {
@@ -122,9 +136,9 @@ fn find_door(request: &Request) -> Result<Door, Refusal> {
     Ok(Door::WebSocket)
 }
 
-/// Whether a client wants several notifications as one message; None when it says neither yes nor no.
-fn find_batch(request: &Request) -> Option<bool> {
-    match request.query_value("batch").as_deref() {
+/// Whether a client wishes for something; None when it says neither yes nor no.
+fn read_wish(request: &Request, name: &str) -> Option<bool> {
+    match request.query_value(name).as_deref() {
         None | Some("false") => Some(false),
         Some("true") => Some(true),
         Some(_) => None,

@@ -82,10 +82,13 @@ impl Gateway {
         request: &Request,
         program: String,
     ) -> Admission {
-        let start = match read_start(request) {
-            Ok(start) => start,
+        let (start, is_alive) = match read_query(request) {
+            Ok(read) => read,
             Err(refusal) => return Admission::Refuse(refusal),
         };
+        if is_alive {
+            core.set_alive(slot);
+        }
         let target = Target::Program(program);
         core.set_wire(slot, Wire::Events);
         match self.follow_stream(core, slot, &target, &start) {
@@ -168,19 +171,20 @@ impl Gateway {
     }
 }
 
-/// The position where a stream begins. `Last-Event-ID` takes precedence over the query, which an `EventSource` sends
+/// The position where a stream begins, and whether signs of life are wanted. `Last-Event-ID` takes precedence over the query, which an `EventSource` sends
 /// unchanged when it reconnects by itself.
-fn read_start(request: &Request) -> Result<Start, Refusal> {
+fn read_query(request: &Request) -> Result<(Start, bool), Refusal> {
     let pairs = request
         .query_pairs()
         .ok_or_else(|| fault("query", "must be percent-encoded UTF-8"))?;
-    let (mut since, mut history) = (None, None);
+    let (mut since, mut history, mut alive) = (None, None, None);
     for (name, value) in &pairs {
         let place = match name.as_str() {
             // Read by the code that looks for the token.
             "access_token" => continue,
             "since" => &mut since,
             "history" => &mut history,
+            "alive" => &mut alive,
             _ => return Err(fault(name, "is unknown")),
         };
         if place.replace(value).is_some() {
@@ -198,7 +202,12 @@ fn read_start(request: &Request) -> Result<Start, Refusal> {
         (None, Some(text)) => read_history(text)?,
         (Some(_), Some(_)) => return Err(fault("history", "must not be combined with since")),
     };
-    Ok(last_seen.unwrap_or(start))
+    let is_alive = match alive.map(String::as_str) {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(fault("alive", "must be true or false")),
+    };
+    Ok((last_seen.unwrap_or(start), is_alive))
 }
 
 fn read_position(field: &str, text: &str) -> Result<Start, Refusal> {
@@ -313,8 +322,12 @@ mod tests {
     }
 
     fn start(query: &str, headers: &str) -> Result<Start, String> {
+        read(query, headers).map(|(start, _)| start)
+    }
+
+    fn read(query: &str, headers: &str) -> Result<(Start, bool), String> {
         let request = request(&format!("/api/v1/programs/p/events/stream{query}"), headers);
-        read_start(&request).map_err(|refusal| {
+        read_query(&request).map_err(|refusal| {
             assert_eq!(refusal.status, 400);
             let body: Value = serde_json::from_slice(&refusal.body).expect("JSON");
             body["errors"][0]["field"]
@@ -370,6 +383,13 @@ mod tests {
     }
 
     #[test]
+    fn signs_of_life_are_asked_for() {
+        for (query, is_alive) in [("", false), ("?alive=false", false), ("?alive=true", true)] {
+            assert_eq!(read(query, ""), Ok((Start::Now, is_alive)), "{query}");
+        }
+    }
+
+    #[test]
     fn a_fault_names_its_field() {
         for (query, headers, field) in [
             ("?since=x", "", "since"),
@@ -380,6 +400,8 @@ mod tests {
             ("?history=9007199254740993", "", "history"),
             ("?history=1&since=e:1", "", "history"),
             ("?lastEventId=e:1", "", "lastEventId"),
+            ("?alive=yes", "", "alive"),
+            ("?alive=true&alive=true", "", "alive"),
             ("?%22=1", "", "\""),
             ("?since=%FF", "", "query"),
             ("", "Last-Event-ID: x\r\n", "Last-Event-ID"),

@@ -46,6 +46,7 @@ pub(super) fn read_entries(entries: Vec<Entry>) -> PyResult<Vec<OwnedEntry>> {
 pub(super) struct Times {
     pub ping_s: f64,
     pub pong_s: f64,
+    pub alive_s: f64,
     pub handshake_s: f64,
     pub lag_s: f64,
     pub history_s: f64,
@@ -65,6 +66,7 @@ impl Times {
     pub fn put(&self, config: &mut Config) -> PyResult<()> {
         config.ping_ms = milliseconds("ping_s", self.ping_s)?;
         config.pong_ms = milliseconds("pong_s", self.pong_s)?;
+        config.alive_ms = milliseconds("alive_s", self.alive_s)?;
         config.handshake_ms = milliseconds("handshake_s", self.handshake_s)?;
         config.lag_ms = milliseconds("lag_s", self.lag_s)?;
         config.linger_ms = milliseconds("linger_s", self.linger_s)?;

@@ -44,6 +44,8 @@ pub struct Config {
     pub deflated_bytes: RangeInclusive<usize>,
     pub ping_ms: u64,
     pub pong_ms: u64,
+    /// After how much silence a client that wants signs of life gets one; 0 sends none.
+    pub alive_ms: u64,
     /// From accept to the finished handshake, including the check of the token.
     pub handshake_ms: u64,
     /// From the first byte of a message to its last.
@@ -86,6 +88,7 @@ impl Default for Config {
             deflated_bytes: 512..=64 << 10,
             ping_ms: 25_000,
             pong_ms: 10_000,
+            alive_ms: 1_000,
             handshake_ms: 10_000,
             message_ms: 60_000,
             lag_bytes: 1 << 20,

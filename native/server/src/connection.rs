@@ -123,8 +123,8 @@ pub(super) struct Connection<C> {
     pub out: Outgoing,
     /// Bytes that were read and not processed yet.
     pub input: Vec<u8>,
-    /// The part of the loop's waiting bytes that belongs to this connection.
-    pub weight: usize,
+    /// The part of the loop's waiting bytes that belongs to this connection; its limits are far below 4 GiB.
+    pub weight: u32,
     pub subscriptions: Vec<Subscription>,
     pub deadlines: Deadlines,
     pub bucket: Bucket,
@@ -209,6 +209,8 @@ pub(super) struct Deadlines {
     pub timer: Tick,
     /// When the next keep-alive is sent.
     pub ping: Tick,
+    /// When the next sign of life is due; set for clients that want them.
+    pub alive: Tick,
     /// When the pong must have arrived.
     pub pong: Tick,
     /// When a message that has begun must be complete.
@@ -282,6 +284,7 @@ impl Deadlines {
     const NONE: Self = Self {
         timer: Tick::NEVER,
         ping: Tick::NEVER,
+        alive: Tick::NEVER,
         pong: Tick::NEVER,
         message: Tick::NEVER,
         end: Tick::NEVER,
@@ -292,6 +295,7 @@ impl Deadlines {
     /// The nearest deadline for which the loop sets a timer.
     pub fn next(&self) -> Tick {
         self.ping
+            .min(self.alive)
             .min(self.pong)
             .min(self.end)
             .min(self.message)

@@ -12,7 +12,7 @@ use super::loop_state::Core;
 
 /// Half a frame of a page that is drawn 60 times a second. At 10,000 events a second a page in Chromium spends a quarter
 /// of the processor time that it needs for single messages.
-const HOLD_MS: u64 = 8;
+pub(super) const HOLD_MS: u64 = 8;
 
 impl<H: Handler> Core<H> {
     /// Whether an audience has to wait before the next pass over it begins; if not, and there is something for it, it

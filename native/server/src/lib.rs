@@ -42,6 +42,7 @@
 //! Invariants: a loop waits only for its epoll. Work that a client can cause is divided into shares, so that no client
 //! delays the others. Memory that a client can occupy is counted ([`Core::weigh`]) and bounded.
 
+mod alive;
 mod broadcast;
 mod catch_up;
 mod config;

@@ -161,6 +161,7 @@ impl<H: Handler> Core<H> {
         connection.input = Vec::new();
         connection.deadlines.message = Tick::NEVER;
         connection.deadlines.ping = Tick::NEVER;
+        connection.deadlines.alive = Tick::NEVER;
         connection.deadlines.pong = Tick::NEVER;
         connection.deadlines.alarm = Tick::NEVER;
         let is_heavy = connection.out.unsent_bytes() > CROWDED_BYTES;
@@ -197,7 +198,7 @@ impl<H: Handler> Core<H> {
             self.shared.leave(connection.peer.address);
         }
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.waiting_bytes -= self.connections.at(slot).weight;
+        self.waiting_bytes -= self.connections.at(slot).weight as usize;
         self.connections.give_back(slot);
     }
 

@@ -191,8 +191,8 @@ impl<H: Handler> Core<H> {
     /// Recounts the memory that a connection makes us hold.
     pub fn weigh(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        let weight = connection.held_bytes();
-        self.waiting_bytes = self.waiting_bytes + weight - connection.weight;
+        let weight = u32::try_from(connection.held_bytes()).unwrap_or(u32::MAX);
+        self.waiting_bytes = self.waiting_bytes + weight as usize - connection.weight as usize;
         connection.weight = weight;
     }
 

@@ -44,6 +44,9 @@ class Part(Protocol):
     async def ended(self) -> None:
         """Return when the part can go on no longer, as when it was shut out of its slot."""
 
+    async def was_moved(self) -> bool:
+        """Whether it has ended so that its process may start another part, which takes the slot anew."""
+
     async def drain(self) -> None:
         """Refuse what is new with `Unavailable`; return when what waits is answered."""
 
@@ -138,7 +141,15 @@ class SlotActor(ABC, Generic[P]):
 
     async def _watch(self, part: P) -> None:
         await part.ended()
-        await self._end()
+        if not await part.was_moved():
+            await self._end()
+        try:
+            async with self._starting, asyncio.timeout(_CLOSE_S):  # callers wait for the next part
+                self._part = None
+                await part.close()
+        except TimeoutError:
+            await self._end()
+        await self._get()
 
     async def _end(self) -> None:
         try:

@@ -59,18 +59,32 @@ class Packing(Protocol[Q, R]):
         """Answer what the reply answers; returns what is to be sent again. The reply is no error."""
 
 
+def _keep_all(batch: Batch[Q, R]) -> Batch[Q, R]:
+    return batch
+
+
 class BatchingClient(Generic[Q, R]):
     """Asks one slot. Belongs to one event loop; `close` it there."""
 
     def __init__(
-        self, name: str, link: Link, clock: Clock, limits: BatchLimits, packing: Packing[Q, R], late: str
+        self,
+        name: str,
+        link: Link,
+        clock: Clock,
+        limits: BatchLimits,
+        packing: Packing[Q, R],
+        late: str,
+        hand_on: Callable[[Batch[Q, R]], Batch[Q, R]] = _keep_all,
     ) -> None:
         """Make a client.
 
         Args:
             name: of the task.
             late: the message of a call that had no reply in time.
+            hand_on: called before each try with what it would send, of which nothing is under way then;
+                gives to other clients what is theirs, and returns the rest.
         """
+        self._hand_on = hand_on
         self._link = link
         self._clock = clock
         self._packing = packing
@@ -84,6 +98,10 @@ class BatchingClient(Generic[Q, R]):
         asked: Asked[Q, R] = Asked(question, deadline_s)
         self.queue.add(asked, size)
         return asked.reply
+
+    def ask_on(self, asked: Asked[Q, R], size: int) -> None:
+        """Queue what another client was asked, and hands on."""
+        self.queue.add(asked, size)
 
     async def ask_apart(self, question: Q, argument: object, deadline_s: float) -> R | BrokerError:
         """Ask at once, by a call of its own."""
@@ -109,7 +127,7 @@ class BatchingClient(Generic[Q, R]):
     async def _insist(self, batch: Batch[Q, R], argument: Callable[[Batch[Q, R]], object]) -> None:
         """Call the slot until every question is answered or its time is over. Raises CannotTravel."""
         delays = Delays(_RETRY)
-        while batch := self._alive(batch):
+        while batch := self._alive(self._hand_on(batch)):
             left_s = max(asked.deadline_s for asked in batch) - self._clock.monotonic_s()
             is_doubtful = False
             reply: Any = None
@@ -126,7 +144,7 @@ class BatchingClient(Generic[Q, R]):
                 return
             else:
                 batch = self._packing.settle(batch, reply)
-            if batch:
+            if batch := self._hand_on(batch):
                 await delays.wait(left_s)
 
     def _alive(self, batch: Batch[Q, R]) -> Batch[Q, R]:

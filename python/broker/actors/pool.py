@@ -38,6 +38,7 @@ from broker.actors.named import (
 from broker.actors.placement import node_of, slot_name
 from broker.actors.pulse import watch_pulse
 from broker.concurrency.periodic import repeat
+from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, Unavailable
 from broker.metrics.counts import SLOT_EXCHANGES
 from broker.settings import Settings
@@ -83,6 +84,7 @@ class SlotPool:
         self._detached = detached
         self._first_node = first_node
         self._locks = [asyncio.Lock() for _ in range(slots)]  # one change of a slot at a time
+        self._watching: list[list[asyncio.Task[None]]] | None = None  # by slot, while `watch` runs
         self._held: dict[int, Any] = {}  # an actor that is not detached ends with its last handle
 
     async def start(self) -> None:
@@ -102,10 +104,43 @@ class SlotPool:
 
     async def watch(self) -> None:
         """Exchange actors that hang, have ended for good, or are on a lost node, until cancelled."""
-        slots = range(len(self._locks))
-        # The process of an actor that is not detached is on this machine.
-        guard = self._leave_lost_nodes if self._detached else self._watch_pulse
-        await asyncio.gather(*(self._watch(index) for index in slots), *(guard(index) for index in slots))
+        watching = self._watching = [self._begin_watch(index) for index in range(len(self._locks))]
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._watching = None
+            await _cancel([task for tasks in watching for task in tasks])
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        return len(self._locks)
+
+    async def grow(self, slots: int) -> None:
+        """Have so many slots, with an actor for each. Raises Unavailable; there are no more slots then."""
+        first = len(self._locks)
+        self._locks += [asyncio.Lock() for _ in range(first, slots)]
+        number = await self._next_number()
+        try:
+            await asyncio.gather(*(self._renew(index, number) for index in range(first, slots)))
+        except BaseException:
+            await self.shrink(first)
+            raise
+        if self._watching is not None:
+            self._watching += [self._begin_watch(index) for index in range(first, slots)]
+
+    async def shrink(self, slots: int) -> None:
+        """Have no more than so many slots. End the actors of the others, and those that are left of any."""
+        if self._watching is not None:
+            ended = self._watching[slots:]
+            del self._watching[slots:]
+            await _cancel([task for tasks in ended for task in tasks])
+        del self._locks[slots:]
+        kept = {self._name(index) for index in range(slots)}
+        names = await asyncio.to_thread(list_names, f"{self._kind}-")
+        await asyncio.gather(*(_end(name) for name in names if name.partition(".")[0] not in kept))
+        for index in [index for index in self._held if index >= slots]:
+            del self._held[index]
 
     async def stop(self) -> None:
         """End the actors; what they do not store in time is answered `Unavailable`. Idempotent."""
@@ -157,6 +192,14 @@ class SlotPool:
         self._held[index] = handle
         await asyncio.gather(*(_end(name) for name in old))
         await _await_slot(handle, slot)
+
+    def _begin_watch(self, index: int) -> list[asyncio.Task[None]]:
+        # The process of an actor that is not detached is on this machine.
+        guard = self._leave_lost_nodes if self._detached else self._watch_pulse
+        return [
+            keep_running("slot", lambda: self._watch(index)),
+            keep_running("slot guard", lambda: guard(index)),
+        ]
 
     async def _watch(self, index: int) -> None:
         SLOT_EXCHANGES.add(self._name(index), amount=0)  # so that the first one is an increase
@@ -254,6 +297,12 @@ async def _end(name: str) -> None:
         async with asyncio.timeout(_STOP_S):
             await handle.stop.remote()
     await asyncio.to_thread(kill, handle)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _kill(name: str) -> None:

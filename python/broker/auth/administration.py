@@ -22,6 +22,7 @@ from broker.setting_rules import MATOMO_URL
 from broker.storage.accounts import Account, Accounts
 from broker.storage.analytics import Analytics, MatomoAccess
 from broker.storage.database import Database
+from broker.storage.event_retention import EventRetention
 from broker.storage.identity_providers import IdentityProviders
 from broker.storage.keys import Keys
 from broker.storage.users import Users
@@ -49,6 +50,7 @@ class Administration:
         self._users = Users(database)
         self._providers = IdentityProviders(database)
         self._analytics = Analytics(database, clock)
+        self._retention = EventRetention(database)
         self._keys = Keyring(Keys(database), clock, KeyringConfig(token_lifetime_s))
         self._clock = clock
         self._ids = ids
@@ -73,6 +75,10 @@ class Administration:
     async def get_account(self, name: str) -> Account:
         """One account. Raises NotFound."""
         return await self._accounts.get(name)
+
+    async def set_retention(self, account: str, days: int | None) -> None:
+        """Keep an account's events for so many days; None is for ever. Raises NotFound."""
+        await self._retention.set(account, days, Actor.operator())
 
     async def set_matomo(self, account: str, access: MatomoAccess | None) -> None:
         """Give an account a Matomo of its own, or with None none. Raises NotFound."""

@@ -18,6 +18,7 @@ from broker.images.administration import Changed, RuleChange, Signing, change_ru
 from broker.settings import Settings
 from broker.storage.accounts import Account
 from broker.storage.analytics import MatomoAccess
+from broker.storage.event_retention import MOST_DAYS
 
 app = typer.Typer(
     help="Create and change accounts in the database.", no_args_is_help=True, add_completion=False
@@ -100,21 +101,29 @@ def set_(
             show_default=False,
         ),
     ] = None,
+    keep_events: Annotated[
+        int | None,
+        typer.Option(help="Days after which events are deleted.", min=1, max=MOST_DAYS, show_default=False),
+    ] = None,
+    keep_all_events: Annotated[
+        bool, typer.Option("--keep-all-events", help="Delete no event by its age, which is the default.")
+    ] = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Set an account's allowed origins, its Matomo, or its rules for images."""
-    # Which of the three groups of options is given; those of one group exclude each other.
+    """Set an account's allowed origins, its Matomo, its rules for images, or how long it keeps events."""
+    # Which of the four groups of options is given; those of one group exclude each other.
     origin_options = (origin is not None) + any_origin + no_origin
     matomo_options = (matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     has_matomo = any(option is not None for option in matomo_options)
     rules = _image_rules(image_host, any_image_host, image_preset, image_signing)
-    is_asked = bool(origin_options or has_matomo or no_matomo or rules != RuleChange())
-    if origin_options > 1 or (has_matomo and no_matomo) or not is_asked:
+    keep_options = (keep_events is not None) + keep_all_events
+    is_asked = bool(origin_options or has_matomo or no_matomo or keep_options or rules != RuleChange())
+    if origin_options > 1 or (has_matomo and no_matomo) or keep_options > 1 or not is_asked:
         raise typer.BadParameter(
             "give either --origin, --any-origin or --no-origin, or the --matomo options or --no-matomo,"
-            " or the --image options"
+            " or the --image options, or either --keep-events or --keep-all-events"
         )
     # The change, in one connection to the database.
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
@@ -124,11 +133,13 @@ def set_(
     async def change(administration: Administration) -> Account:
         if has_matomo or no_matomo:
             await administration.set_matomo(name, matomo)
+        if keep_options:
+            await administration.set_retention(name, keep_events)
         if origin_options:
             return await administration.set_origins(name, origins)
         return await administration.get_account(name)
 
-    if origin_options or has_matomo or no_matomo:
+    if origin_options or has_matomo or no_matomo or keep_options:
         _show(administer(settings, change), json)
     if rules != RuleChange():
         _show_rules(asyncio.run(_change_rules(settings, name, rules)), json)

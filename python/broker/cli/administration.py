@@ -57,13 +57,27 @@ async def administer_async(settings: Settings, work: Callable[[Administration], 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The database that `settings` names, with the schema of this version. Raises SetupError."""
+    async with _dsn(settings) as dsn, _open(settings, dsn) as database:
+        yield database
+
+
+@asynccontextmanager
+async def open_dsn(settings: Settings) -> AsyncIterator[str]:
+    """The DSN of the database that `settings` names, with the schema of this version. Raises SetupError."""
     async with _dsn(settings) as dsn:
-        database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
-        try:
-            await _check_schema(database, dsn, is_ours=not settings.database_url)
-            yield database
-        finally:
-            await database.close()
+        async with _open(settings, dsn):
+            pass
+        yield dsn
+
+
+@asynccontextmanager
+async def _open(settings: Settings, dsn: str) -> AsyncIterator[Database]:
+    database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
+    try:
+        await _check_schema(database, dsn, is_ours=not settings.database_url)
+        yield database
+    finally:
+        await database.close()
 
 
 @asynccontextmanager

@@ -199,6 +199,43 @@ COMMANDS = (
         examples=("broker migrate --database-url postgresql://broker@db.example.org/broker",),
     ),
     Lazy(
+        "scale",
+        "broker.cli.scale",
+        "scale",
+        "Change the number of program owners while the product runs.",
+        examples=(
+            "broker scale",
+            "broker scale owners=4",
+        ),
+    ),
+    Lazy(
+        "backup",
+        "broker.cli.backup",
+        "backup",
+        "Write a backup of accounts to a file, while everything runs.",
+        examples=(
+            "broker backup everything.backup",
+            "broker backup arena.backup --account arena",
+        ),
+    ),
+    Lazy(
+        "restore",
+        "broker.cli.backup",
+        "restore",
+        "Restore accounts from a backup.",
+        examples=(
+            "broker restore everything.backup",
+            "broker restore everything.backup --account arena --replace",
+        ),
+    ),
+    Lazy(
+        "move",
+        "broker.cli.move",
+        "move",
+        "Copy everything to another PostgreSQL.",
+        examples=("broker move --to postgresql://broker@db.example.org/broker",),
+    ),
+    Lazy(
         "openapi",
         "broker.cli.documents",
         "openapi",

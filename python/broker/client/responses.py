@@ -78,8 +78,9 @@ class Responses(Group):
     ) -> LiveResults:
         """Live results, for everybody: of all programs and contexts of the account unless limited.
 
-        They are at most a second behind, caches on the way may answer what was up to five seconds ago, and
-        a name that nobody has answered has zeros.
+        They are at most a second behind, and caches on the way may answer what was up to five seconds ago.
+        Before the first answer the options have zeros where `context_id` names the event that declares them;
+        otherwise, and for what is not there, `results` is empty.
         """
         limits = {"programId": program_id, "contextId": context_id, "projectId": project_id}
         target = query.path("responses", self._account, measure_name, "results")

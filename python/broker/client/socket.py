@@ -8,6 +8,7 @@ behind notifications, reading goes on up to a hard limit, and there the connecti
 import asyncio
 import contextlib
 import itertools
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _HARD_FACTOR = 10  # over the buffer's limit, while calls are waiting
 _GOING_AWAY = 1001
+_READ_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ class Socket:
         self._room = asyncio.Event()
         self._room.set()
         self._lost: ConnectionFailed | ProtocolError | None = None
+        self._every_s = 0.0
+        self._announced = asyncio.Event()
+        self._heard_s = self._now_s()
         self._reader = asyncio.create_task(self._read(), name="broker socket reader")
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
@@ -164,6 +169,29 @@ class Socket:
         while True:
             yield await self.receive()
 
+    async def silent(self) -> None:
+        """Return once the gateway has been silent for two of the intervals at which it shows life.
+
+        Never returns for a gateway that has not said how often it does. While the buffer is full nothing is
+        read, which is no silence. Safe to cancel.
+        """
+        await self._announced.wait()
+        while (wait_s := self._heard_s + 2 * self._every_s - self._now_s()) > 0:
+            await asyncio.sleep(min(wait_s, self._every_s))
+            # Where the loop itself was held up, what has arrived meanwhile is read first.
+            await asyncio.sleep(_READ_S)
+
+    @property
+    def heard_s(self) -> float:
+        """When the gateway was last heard, by the loop's clock."""
+        return self._heard_s
+
+    def lose(self, error: ConnectionLost) -> None:
+        """End the connection at once and without a word; what came before is still handed out."""
+        self._end(error)
+        self._reader.cancel()
+        self._connection.abort()
+
     async def close(self) -> None:
         """Close the connection and end the reader. Idempotent."""
         await self._connection.close()
@@ -189,7 +217,9 @@ class Socket:
         try:
             while True:
                 await self._wait_for_room()
-                self._accept(await self._connection.receive())
+                frame = await self._connection.receive()
+                self._heard_s = self._now_s()
+                self._accept(frame)
         except ConnectionLost as error:
             self._end(error)
         except ProtocolError as error:
@@ -206,7 +236,9 @@ class Socket:
             if self._waiting:
                 raise ProtocolError("too many notifications arrived before the reply")
             self._room.clear()
+            self._heard_s = math.inf
             await self._room.wait()
+            self._heard_s = self._now_s()
 
     def _accept(self, frame: bytes) -> None:
         message = wire.parse(frame)
@@ -216,6 +248,9 @@ class Socket:
     def _accept_one(self, message: Any) -> None:
         if not isinstance(message, dict):
             raise ProtocolError("the broker sent a message that is not a JSON-RPC object")
+        if message.get("method") == "alive":
+            self._note_interval(message.get("params"))
+            return
         if "method" in message:
             self._buffer.append(Notification(str(message["method"]), message.get("params")))
             self._changed.set()
@@ -228,7 +263,18 @@ class Socket:
         else:
             answer.set_result(message.get("result"))
 
+    def _note_interval(self, params: Any) -> None:
+        every_ms = params.get("everyMs") if isinstance(params, dict) else None
+        if isinstance(every_ms, int) and every_ms > 0:
+            self._every_s = every_ms / 1000
+            self._announced.set()
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def _end(self, error: ConnectionFailed | ProtocolError) -> None:
+        if self._lost is not None:
+            return
         self._lost = error
         self._changed.set()
         for answer in self._waiting.values():

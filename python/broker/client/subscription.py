@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from broker.client.errors import ApiError, ClientError, ConnectionFailed, ProtocolError, ServerError, SlowDown
 from broker.client.models import Change, Cursor, Event, position
 from broker.client.socket import Notification, Socket
+from broker.client.standby import Standby
 from broker.client.tracker import Gap, Tracker
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff
@@ -73,6 +74,7 @@ class Subscription(Generic[ItemT]):
     ) -> None:
         self._connector = connector
         self._clock = clock
+        self._standby = Standby(connector)
         self._config = config
         self._tracker = tracker
         self._changes = changes
@@ -118,49 +120,52 @@ class Subscription(Generic[ItemT]):
         """
         attempt, down_since = 0, self._clock.monotonic_s()
         connected_before = False
-        while True:
-            opened: float | None = None
-            self._move_at = None
-            try:
-                # Connect and subscribe; the reply has what was missed.
-                self._gateway, socket = await self._connector.open(self._avoid)
-                async with socket:
-                    items = self._tracker.open(await socket.call("subscribe", self._tracker.params()))
-                    opened = self._clock.monotonic_s()
-                    self._reconnects += connected_before
-                    connected_before, self._avoid, self._is_live = True, None, True
-                    self._answered.set()
-                    if self._config.on_live is not None:
-                        self._config.on_live()
-                    for item in items:
-                        self._cursor = position(item)
-                        if self._is_wanted(item):
-                            yield cast("ItemT", item)
-                    # Then yield notifications as they arrive.
-                    self._cursor = self._tracker.cursor
-                    while True:
-                        change = await self._next(socket)
-                        if change is not None and self._is_wanted(change):
-                            yield cast("ItemT", change)
-            except _Moved:
-                down_since = self._clock.monotonic_s()
-            except (ClientError, Gap) as error:
-                # Decide whether to reconnect, to which gateway, and after how long.
-                self._is_live = False
-                now = self._clock.monotonic_s()
-                if opened is None:
-                    self._avoid = self._gateway
-                else:
-                    down_since = now
-                    attempt = 0 if now - opened >= _STABLE_S else attempt
-                delay_s = self._delay_s(error, attempt)
-                self._check_patience(error, now + delay_s - down_since, connected_before)
-                if self._config.on_lost is not None:
-                    self._config.on_lost(_reason(error))
-                attempt += 1
-                await asyncio.sleep(delay_s)
-            finally:
-                self._is_live = False
+        try:
+            while True:
+                opened: float | None = None
+                self._move_at = None
+                try:
+                    # Connect and subscribe; the reply has what was missed.
+                    self._gateway, socket = await self._standby.open(self._avoid)
+                    async with socket, self._standby.watch(self._gateway, socket):
+                        items = self._tracker.open(await socket.call("subscribe", self._tracker.params()))
+                        opened = self._clock.monotonic_s()
+                        self._reconnects += connected_before
+                        connected_before, self._avoid, self._is_live = True, None, True
+                        self._answered.set()
+                        if self._config.on_live is not None:
+                            self._config.on_live()
+                        for item in items:
+                            self._cursor = position(item)
+                            if self._is_wanted(item):
+                                yield cast("ItemT", item)
+                        # Then yield notifications as they arrive.
+                        self._cursor = self._tracker.cursor
+                        while True:
+                            change = await self._next(socket)
+                            if change is not None and self._is_wanted(change):
+                                yield cast("ItemT", change)
+                except _Moved:
+                    down_since = self._clock.monotonic_s()
+                except (ClientError, Gap) as error:
+                    # Decide whether to reconnect, to which gateway, and after how long.
+                    self._is_live = False
+                    now = self._clock.monotonic_s()
+                    if opened is None:
+                        self._avoid = self._gateway
+                    else:
+                        down_since = now
+                        attempt = 0 if now - opened >= _STABLE_S else attempt
+                    delay_s = 0.0 if self._standby.is_ready else self._delay_s(error, attempt)
+                    self._check_patience(error, now + delay_s - down_since, connected_before)
+                    if self._config.on_lost is not None:
+                        self._config.on_lost(_reason(error))
+                    attempt += 1
+                    await asyncio.sleep(delay_s)
+                finally:
+                    self._is_live = False
+        finally:
+            await self._standby.close()
 
     def _is_wanted(self, change: Change) -> bool:
         return self._changes or isinstance(change, Event)

@@ -1,5 +1,7 @@
 """The WebSocket under a `Socket`; apart from it, so that the SDK is imported without the library of it."""
 
+from urllib.parse import urlsplit, urlunsplit
+
 from websockets.asyncio import client as websockets
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
@@ -37,6 +39,10 @@ class WebSocket:
         except ConnectionClosed as error:
             raise _lost(error) from None
 
+    def abort(self) -> None:
+        """End the connection without a word. Idempotent."""
+        self._connection.transport.abort()
+
     async def close(self, code: int = 1000) -> None:
         """Close the connection. Idempotent."""
         await self._connection.close(code)
@@ -48,7 +54,7 @@ async def connect(
     """Connect to a gateway; anonymous without a token. Raises as `broker.client.socket.open_socket` does."""
     try:
         connection = await websockets.connect(
-            url,
+            _with_wishes(url),
             additional_headers={} if token is None else {"Authorization": f"Bearer {token}"},
             compression="deflate",
             open_timeout=open_timeout_s,
@@ -63,6 +69,11 @@ async def connect(
     except (OSError, InvalidHandshake, TimeoutError) as error:
         raise ConnectionFailed(f"{url}: {error or type(error).__name__}") from error
     return WebSocket(connection)
+
+
+def _with_wishes(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, "alive=true")))))
 
 
 def _refusal(url: str, error: InvalidStatus) -> Exception:

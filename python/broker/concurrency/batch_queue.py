@@ -118,10 +118,16 @@ class BatchQueue(Generic[T]):
         self._backlog: Backlog[T] = Backlog(limits)
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_delivering = False
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._backlog)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is being delivered."""
+        return not self._backlog and not self._is_delivering
 
     @property
     def size(self) -> int:
@@ -136,6 +142,10 @@ class BatchQueue(Generic[T]):
         self._arrived.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=self._name)
+
+    def take_out(self, is_over: Callable[[T], bool]) -> list[T]:
+        """Take these out of what waits, in their order; whoever does so settles them."""
+        return self._backlog.take_out(is_over)
 
     async def close(self) -> None:
         """End the task and give up what waits. Idempotent."""
@@ -152,7 +162,9 @@ class BatchQueue(Generic[T]):
                 while taken := self._backlog.take():
                     batch = [item for item in taken if self._is_wanted(item)]
                     if batch:
+                        self._is_delivering = True
                         await self._deliver(batch)
+                        self._is_delivering = False
                 self._arrived.clear()
         finally:
             for item in batch:

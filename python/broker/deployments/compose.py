@@ -8,16 +8,19 @@ from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.concurrency.tasks import keep_running
 from broker.deployments.ingress_check import ingress_host
 from broker.deployments.node_address import on_this_node
+from broker.domain.placement import Placement
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.metrics.exporter import Exporter
 from broker.operations.services import Services, build_services
+from broker.owners.known_placement import KnownPlacement
 from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
+from broker.storage.placements import Placements
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.users import Users
 from broker.voting.counting.linked_counters import LinkedCounters
@@ -28,6 +31,7 @@ class Opened:
     """Services together with what closes them again, in the reverse order of their making."""
 
     services: Services
+    placement: KnownPlacement
     stack: AsyncExitStack
     exporter: Exporter
 
@@ -61,7 +65,16 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         stack.push_async_callback(auth.close)
         await auth.start()
         # The links to owners and counters.
-        owners = LinkedOwners(settings, clock, ids)
+        placements = Placements(database)
+        placement = KnownPlacement(settings.owners)
+
+        async def read_placement() -> Placement:
+            return (await placements.read()).in_effect(settings.owners)
+
+        placement.take(await read_placement())
+        looking = keep_running("placement", lambda: placement.run(read_placement))
+        stack.push_async_callback(_cancel, looking)
+        owners = LinkedOwners(settings, clock, ids, placement=placement)
         stack.push_async_callback(owners.close)
         counters = LinkedCounters(settings, clock, ids)
         stack.push_async_callback(counters.close)
@@ -100,7 +113,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
     except BaseException:
         await stack.aclose()
         raise
-    return Opened(services, stack, exporter)
+    return Opened(services, placement, stack, exporter)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -96,7 +96,9 @@ class GatewayActor:
         self._gateway = Gateway(
             services,
             build_registry(),
-            lambda sink: LinkedFeed(services.settings, services.clock, services.ids, sink),
+            lambda sink: LinkedFeed(
+                services.settings, services.clock, services.ids, sink, placement=opened.placement
+            ),
         )
         opened.exporter.add(self._gateway.figures)
         return await self._gateway.start()

@@ -8,6 +8,7 @@ from broker.actors.placement import slot_name
 from broker.concurrency.tasks import failing
 from broker.errors import BrokerError, Unavailable
 from broker.operations.services import Services
+from broker.owners.known_placement import KnownPlacement
 from broker.owners.placement import OWNER
 from broker.rpc.calls import SLOT_CALLS
 from broker.storage.gateways import Gateways
@@ -19,21 +20,18 @@ _CHECK_S = 2.0
 class HealthChecks:
     """Asks all parts at once; each has two seconds."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, placement: KnownPlacement) -> None:
         self._services = services
+        self._placement = placement
         self._gateways = Gateways(services.database)
-        settings = services.settings
-        self._links = {
-            kind: [SlotLink(kind, index, SLOT_CALLS) for index in range(slots)]
-            for kind, slots in ((OWNER, settings.owners), (COUNTER, settings.counters))
-        }
+        self._links: dict[tuple[str, int], SlotLink] = {}
 
     async def check(self) -> Mapping[str, str]:
         """`ok`, or what is wrong, for each part; `tasks` are those of this process."""
         checks = {
             "database": self._database(),
-            "owners": self._slots(OWNER),
-            "counters": self._slots(COUNTER),
+            "owners": self._slots(OWNER, self._placement.current.owners),
+            "counters": self._slots(COUNTER, self._services.settings.counters),
             "gateways": self._live_gateways(),
             "tasks": self._tasks(),
         }
@@ -42,18 +40,23 @@ class HealthChecks:
 
     def close(self) -> None:
         """Leave the owners and counters."""
-        for links in self._links.values():
-            for link in links:
-                link.close()
+        for link in self._links.values():
+            link.close()
 
     async def _database(self) -> None:
         async with self._services.database.connection() as connection:
             await connection.execute("SELECT 1")
 
-    async def _slots(self, kind: str) -> None:
+    async def _slots(self, kind: str, slots: int) -> None:
         """Each of a kind answers, and says that it has its slot."""
-        links = self._links[kind]
-        await asyncio.gather(*(_require(slot_name(kind, index), link) for index, link in enumerate(links)))
+        await asyncio.gather(
+            *(_require(slot_name(kind, index), self._link(kind, index)) for index in range(slots))
+        )
+
+    def _link(self, kind: str, index: int) -> SlotLink:
+        if (kind, index) not in self._links:
+            self._links[kind, index] = SlotLink(kind, index, SLOT_CALLS)
+        return self._links[kind, index]
 
     async def _live_gateways(self) -> None:
         gateways = await self._gateways.list_alive()

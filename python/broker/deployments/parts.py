@@ -6,9 +6,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
+from ray.exceptions import RayError
 
 from broker import timers
 from broker.actors.pool import SlotPool
@@ -26,6 +27,7 @@ from broker.deployments.ingress_check import (
 )
 from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.serve_control import restart_control
+from broker.errors import Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
@@ -36,12 +38,17 @@ from broker.settings import Settings
 from broker.voting.counting.actor import CounterActor
 from broker.voting.counting.placement import COUNTER
 
+if TYPE_CHECKING:
+    from broker.deployments.scaling import OwnerScaling
+
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
 _IMAGES_S = 30.0  # that a start waits for pictures before it is over without
 _IMAGES_LOOK_S = 60.0  # what Serve has given up is started again by us; a look takes tens of ms of CPU
 _IMAGES_RETRY = Backoff(0.5, 60.0, jitter=0)
 _ROUTED_S = 10.0  # for a change of the ingress
+_SCALE_LOOK_S = 1.0  # for another number of owners; a row by its key
+_SCALE_RETRY = Backoff(1.0, 10.0, jitter=0)
 _LATE_S = 0.3  # timers once all runs: what is left are looks every few seconds
 
 _log = logging.getLogger(__name__)
@@ -70,6 +77,7 @@ class Parts:
         self._gateways: gateways.GatewayKeeper | None = None
         self._owners: SlotPool | None = None
         self._counters: SlotPool | None = None
+        self._scaling: OwnerScaling | None = None
         self._api_started = False
         self._has_images = asyncio.Event()
 
@@ -106,15 +114,18 @@ class Parts:
         # Describe the parts; nothing starts yet.
         joined = self._local is None
         self._api_started = True
-        self._owners = SlotPool(
-            OWNER, OwnerActor, self._settings.owners, self._settings, dsn, detached=joined
-        )
+        # Not above: it brings the database's driver, which is not needed to start Ray.
+        from broker.deployments.scaling import OwnerScaling
+
+        self._scaling = await OwnerScaling.open(dsn, SystemClock(), self._settings.owners)
+        owners = await self._scaling.begin()
+        self._owners = SlotPool(OWNER, OwnerActor, owners, self._settings, dsn, detached=joined)
         self._counters = SlotPool(
             COUNTER, CounterActor, self._settings.counters, self._settings, dsn, detached=joined, first_node=1
         )
         self._gateways = gateways.GatewayKeeper(self._settings, dsn, outlive_driver=joined)
         slots = (
-            self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
+            self._part("owners", self._owners.start, lambda: f"{owners} of them"),
             self._part("counters", self._counters.start, lambda: f"{self._settings.counters} of them"),
         )
         doors = (
@@ -133,6 +144,7 @@ class Parts:
         # Watch them from now on.
         self._keep(keep_running("gateways", self._gateways.run))
         self._keep(keep_running("owners", self._owners.watch))
+        self._keep(keep_running("scaling", self._scale))
         self._keep(keep_running("counters", self._counters.watch))
         if self._local is not None:  # a cluster of others may serve more than us
             timers.allow_late(_LATE_S)
@@ -248,6 +260,25 @@ class Parts:
             else:
                 tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
 
+    async def _scale(self) -> None:
+        """Have as many owners as are wanted, until cancelled."""
+        assert self._owners is not None, "it is described first"
+        assert self._scaling is not None, "it is described first"
+        delays = Delays(_SCALE_RETRY)
+        await self._owners.shrink(self._owners.slots)  # those that an earlier process has left
+        while True:
+            await asyncio.sleep(_SCALE_LOOK_S)
+            try:
+                async with self._rolls:
+                    placement = await self._scaling.advance(self._owners)
+            except (Unavailable, RayError) as error:
+                _log.warning("owners_not_scaled", extra={"cause": one_line(error)})
+                await delays.wait()
+            else:
+                delays.reset()
+                if placement is not None:
+                    tell({"part": "owners", "detail": f"{placement.owners} of them"})
+
     async def _watch_clock(self) -> None:
         await watch_clock(SystemClock(), lambda: asyncio.to_thread(restart_control))
 
@@ -269,6 +300,8 @@ class Parts:
                 _log.error("stop_failed", extra={"cause": one_line(result)})
         pools = [pool for pool in (self._owners, self._counters) if pool is not None]
         await asyncio.gather(*(pool.stop() for pool in pools))
+        if self._scaling is not None:
+            await self._scaling.close()
 
 
 def tell(message: dict[str, object]) -> None:

@@ -103,7 +103,7 @@ class ApiApp:
         if self._settings.ray_address:  # else the gateway ends with the conductor, which watches over it
             watching = keep_running("gateway watch", watch_gateway)
             self._opened.stack.push_async_callback(_end, watching)
-        health = HealthChecks(self._opened.services)
+        health = HealthChecks(self._opened.services, self._opened.placement)
         self._opened.stack.callback(health.close)
         self._app = build_app(self._opened.services, health.check, build_registry())
         self._opened.exporter.add(self._app.figures)

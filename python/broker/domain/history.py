@@ -149,6 +149,7 @@ class GroupState:
         counts: program uid → events that a reset of the program deletes.
         staged: import id → (history, rows) of imports that wait.
         programs: program uid → the program as it is, of those that are to be changed.
+        going: (account, project id) of projects that are being deleted, where a program is to come into one.
     """
 
     heads: dict[ProgramKey, HeadRow] = field(default_factory=dict)
@@ -158,3 +159,4 @@ class GroupState:
     counts: dict[int, int] = field(default_factory=dict)
     staged: dict[str, tuple[int, int]] = field(default_factory=dict)
     programs: dict[int, Program] = field(default_factory=dict)
+    going: set[tuple[str, str]] = field(default_factory=set)

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from broker.domain.values import STORABLE, FreeObject, Id, Model, Name, Time, check_storable
+from broker.errors import Conflict
 
 MAX_DESCRIPTION_CHARACTERS = 10_000
 
@@ -22,3 +23,8 @@ class Project(Model):
     metadata: FreeObject
     created_time: Time
     updated_time: Time
+
+
+def going_project(project_id: str) -> Conflict:
+    """The error for what comes into a project while that is deleted."""
+    return Conflict(f"the project {project_id} is being deleted, or has been meanwhile")

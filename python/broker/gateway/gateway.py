@@ -303,6 +303,7 @@ def build_server(settings: Settings, *, host: str, port: int) -> Server:
         message_limit_bytes=settings.ws_message_limit_bytes,
         ping_s=settings.ws_ping_s,
         pong_s=settings.ws_pong_s,
+        alive_s=settings.ws_alive_s,
         handshake_s=settings.ws_handshake_s,
         lag_bytes=settings.ws_lag_bytes,
         lag_s=settings.ws_lag_s,

@@ -327,7 +327,7 @@ class ImageService:
             head, body = await self._make(origin, asker, found.source, options)
         head = msgspec.structs.replace(head, made_time=self._made_time(head, found), origin=origin)
         self._remember(key, (head, body))
-        await asyncio.to_thread(self._results.write, key, head, body)
+        await asyncio.to_thread(self._write_result, key, head, body)
         return _picture((head, body), is_hit=is_hit)
 
     def _made_time(self, head: ResultHead, found: FoundSource) -> float:
@@ -407,6 +407,12 @@ class ImageService:
     def _is_fresh(self, head: ResultHead) -> bool:
         is_young = 0 <= self._now_s() - head.made_time < self._config.fresh_s
         return is_young and not self._purges.is_gone(head.origin)
+
+    def _write_result(self, key: str, head: ResultHead, body: bytes) -> None:
+        """Keep a result unless it was purged meanwhile, for the disk may be cleared by then. Blocks."""
+        self._results.write(key, head, body)
+        if self._is_purged(head):
+            self._results.remove(key)
 
     def _read_result(self, key: str) -> tuple[ResultHead, bytes] | None:
         """What is on disk and can still be right, as long as its source is. Blocks."""

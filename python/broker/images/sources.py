@@ -187,8 +187,14 @@ class Sources:
                 raise failing.error from None
             self._failing.put(key, True)
             return FoundSource(kept[1], is_stale=True)
-        await asyncio.to_thread(self._cache.write, key, head, source.body)
+        await asyncio.to_thread(self._write, key, head, source.body)
         return FoundSource(source)
+
+    def _write(self, key: str, head: SourceHead, body: bytes) -> None:
+        """Keep a source unless it was purged meanwhile, for the disk may be cleared by then. Blocks."""
+        self._cache.write(key, head, body)
+        if self._is_purged(head):
+            self._cache.remove(key)
 
     def _read(self, key: str, asker: Asker) -> tuple[SourceHead, Source] | None:
         """What is on disk. Called in a thread. Raises Unavailable where it cannot be held."""

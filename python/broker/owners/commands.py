@@ -126,11 +126,14 @@ class UpdateProgram(ProgramCommand[Program], frozen=True):
     """Change those fields of a program that `changes` names; the others stay as they are by then.
 
     Tells the `programs` channel, and applies a changed access at once. The reply is the program as it now is.
+    `project_was_there` says that there was a project of the new `project_id` when the change was asked for;
+    `Conflict` when it is being deleted, or has been since.
     """
 
     changes: ProgramChanges
     caller: Caller | None = None
     key: IdempotencyKey | None = None
+    project_was_there: bool = False
 
 
 class DeleteProgram(ProgramCommand[None], frozen=True):

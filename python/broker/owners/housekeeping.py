@@ -9,6 +9,7 @@ from broker.concurrency.periodic import repeat
 from broker.settings import Settings
 from broker.storage.audit import Audit
 from broker.storage.database import Database
+from broker.storage.event_retention import EventRetention
 from broker.storage.former_histories import FormerHistories
 from broker.storage.history import History
 from broker.storage.program_changes import ProgramOutbox
@@ -32,6 +33,7 @@ class Housekeeping:
         self._retries = timedelta(seconds=max(_RETRIES_S, 2 * settings.publish_timeout_s))
         self._history = History(database)
         self._former_histories = FormerHistories(database)
+        self._retention = EventRetention(database)
         self._changes = ProgramOutbox(database, clock)
         self._stored_values = StoredValues(database)
         self._audit = Audit(database)
@@ -48,6 +50,7 @@ class Housekeeping:
         recovery = timedelta(hours=self._settings.history_hours)
         history_ms = now_ms - max(recovery, self._retries) // timedelta(milliseconds=1)
         await self._until_done(lambda: self._history.purge(history_ms, _ROWS))
+        await self._until_done(lambda: self._retention.purge(max(recovery, self._retries), _ROWS))
         await self._until_done(lambda: self._former_histories.purge(self._retries, _ROWS))
         await self._until_done(lambda: self._changes.purge(now_ms - _DAY_MS, _ROWS))
         await self._until_done(lambda: self._stored_values.purge(now_ms - _HOUR_MS, _ROWS))

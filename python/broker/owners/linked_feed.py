@@ -5,12 +5,12 @@ cursors of all followed topics, then polls; each poll acknowledges the previous 
 id of the last message, so that an owner notices if the database has another message at that position. After
 any failure (the owner died, a reply does not arrive, the session is unknown) the task opens a new session
 with its current cursors, and the owner sends what was missed. So the sink receives every entry once and in
-order.
+order. When the placement changes, a topic goes on at its new owner in the same way.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +18,15 @@ from broker.actors.link import Link, LinkLost, SlotLink
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import keep_running
+from broker.domain.placement import Placement
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.encoding import attributes_entry, gone_entry, message_id, parse_attributes
 from broker.owners.feed import HeadSeen, Sink
-from broker.owners.placement import OWNER, owner_of
+from broker.owners.known_placement import KnownPlacement
+from broker.owners.moved import Moved
+from broker.owners.placement import OWNER
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
 from broker.owners.sessions import POLL_WAIT_S, EntryBatch, Follow, PollReply
 from broker.settings import Settings
@@ -43,7 +46,8 @@ class _Following:
     """One topic that is followed.
 
     Attributes:
-        number: of the try to follow it; entries of an earlier try are thrown away.
+        poller: at the owner that has the topic, as far as is known.
+        number: of the try to follow it at its poller; entries of an earlier try are thrown away.
         start: the cursor that was asked for.
         cursor: what has been taken; None until an owner has answered where it begins.
         early: entries that came before the caller of `follow` was ready for them.
@@ -52,6 +56,7 @@ class _Following:
 
     topic: str
     start: Cursor | None
+    poller: "_Poller"
     head: asyncio.Future[Head] = field(default_factory=asyncio.Future)
     number: int = 0
     cursor: Cursor | None = None
@@ -73,17 +78,25 @@ class LinkedFeed:
         clock: Clock,
         ids: IdSource,
         sink: Sink,
-        links: Sequence[Link] | None = None,
+        links: Sequence[Link] = (),
+        *,
+        placement: KnownPlacement | None = None,
     ) -> None:
-        """Make a feed; `links` are the ways to the owners, one a slot, by default Ray's."""
+        """Make a feed.
+
+        Args:
+            links: the ways to the first owners, one a slot; those to others are Ray's.
+            placement: by default that of the settings.
+        """
         self._settings = settings
         self._clock = clock
         self._followings: dict[str, _Following] = {}
-        name = ids.uuid7()
-        self._links = links or [SlotLink(OWNER, index, OWNER_CALLS) for index in range(settings.owners)]
-        self._polls = [
-            _Poller(link, f"{name}/{index}", sink, self._forget) for index, link in enumerate(self._links)
-        ]
+        self._name = ids.uuid7()
+        self._sink = sink
+        self._links: dict[int, Link] = dict(enumerate(links))
+        self._polls: dict[int, _Poller] = {}
+        self._placement = placement or KnownPlacement(settings.owners)
+        self._placement.on_change(self._follow_moved)
 
     async def follow(self, topic: str, cursor: Cursor | None = None) -> Head:
         """Follow a topic at its owner, with the promises of `Feed.follow`."""
@@ -93,9 +106,9 @@ class LinkedFeed:
                 cursor = following.cursor
                 return Head(cursor.epoch, cursor.seq, following.attributes, cursor.id, cursor.uid)
             return await asyncio.shield(following.head)
-        following = self._followings[topic] = _Following(topic, cursor)
+        following = self._followings[topic] = _Following(topic, cursor, self._poller(topic))
         try:
-            head = await self._poller(topic).follow(following, self._clock, self._settings.publish_timeout_s)
+            head = await self._begin(following)
         except BaseException as error:
             self._forget(following)
             if isinstance(error, BrokerError):
@@ -112,14 +125,11 @@ class LinkedFeed:
         following = self._followings.get(topic)
         if following is not None:
             self._forget(following)
-            await self._poller(topic).unfollow(following)
+            await following.poller.unfollow(following)
 
     async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry]:
         """Read older pushes of a topic from its owner."""
-        poller = self._poller(topic)
-        reply = await poller.insist(
-            self._clock, self._settings.publish_timeout_s, "history", topic, epoch, after_seq, limit
-        )
+        reply = await self._insist(topic, "history", topic, epoch, after_seq, limit)
         if isinstance(reply, BrokerError):
             raise reply
         entries: list[Entry] = reply
@@ -135,23 +145,80 @@ class LinkedFeed:
     async def close(self) -> None:
         """End all sessions and links."""
         self._followings.clear()
-        await asyncio.gather(*(poller.close() for poller in self._polls))
-        for link in self._links:
+        await asyncio.gather(*(poller.close() for poller in self._polls.values()))
+        for link in self._links.values():
             link.close()
 
+    async def _begin(self, following: _Following) -> Head:
+        """Follow a topic at its owner, and at the next one when it moves meanwhile."""
+        deadline_s = self._clock.monotonic_s() + self._settings.publish_timeout_s
+        while True:
+            poller = following.poller
+            try:
+                return await poller.follow(following, self._clock, deadline_s)
+            except Moved:
+                if following.poller is poller:
+                    raise
+
+    async def _insist(self, topic: str, method: str, *arguments: object) -> Any:
+        """Call the topic's owner until a reply comes that is not Unavailable. Raises Unavailable."""
+        deadline_s = self._clock.monotonic_s() + self._settings.publish_timeout_s
+        delays = Delays(_RETRY)
+        while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+            index = self._placement.owner_of(topic)
+            try:
+                reply = await self._link(index).call(method, *arguments, timeout_s=left_s)
+                if isinstance(reply, Moved):
+                    self._placement.learn(reply)
+                elif not isinstance(reply, Unavailable):
+                    return reply
+            except LinkLost:
+                pass
+            if self._placement.owner_of(topic) == index:
+                await delays.wait(left_s)
+        raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
+
+    def _link(self, index: int) -> Link:
+        if index not in self._links:
+            self._links[index] = SlotLink(OWNER, index, OWNER_CALLS)
+        return self._links[index]
+
     def _poller(self, topic: str) -> "_Poller":
-        return self._polls[owner_of(topic, self._settings.owners)]
+        index = self._placement.owner_of(topic)
+        poller = self._polls.get(index)
+        if poller is None:
+            poller = self._polls[index] = _Poller(
+                self._link(index), f"{self._name}/{index}", self._sink, self._forget, self._placement.learn
+            )
+        return poller
+
+    def _follow_moved(self, _before: Placement) -> None:
+        """Go on at their new owners with the topics that have moved."""
+        gaining: set[_Poller] = set()
+        for following in self._followings.values():
+            poller = self._poller(following.topic)
+            if poller is not following.poller:
+                following.poller.lose(following)
+                following.poller = poller
+                if following.cursor is not None:
+                    poller.take_over(following)
+                    gaining.add(poller)
+        for poller in gaining:
+            poller.open_anew()
 
     def _forget(self, following: _Following) -> None:
         if self._followings.get(following.topic) is following:
             del self._followings[following.topic]
-        self._poller(following.topic).forget(following)
+        following.poller.forget(following)
 
 
 class _Poller:
     """The session at one owner."""
 
-    def __init__(self, link: Link, name: str, sink: Sink, forget: Any) -> None:
+    def __init__(
+        self, link: Link, name: str, sink: Sink, forget: Any, learn: Callable[[Moved], None]
+    ) -> None:
+        self._learn = learn
         self._link = link
         self._name = name
         self._sink = sink
@@ -166,18 +233,19 @@ class _Poller:
 
     # -- what the feed asks
 
-    async def follow(self, following: _Following, clock: Clock, wait_s: float) -> Head:
-        """Raises NotFound, HistoryLost, Unavailable."""
+    async def follow(self, following: _Following, clock: Clock, deadline_s: float) -> Head:
+        """Raises NotFound, HistoryLost, Unavailable; Moved when the topic has another poller."""
         self._renumber(following)
-        self._wanted.set()
-        if self._task is None:
-            self._task = keep_running("feed", self._run)
-        deadline_s = clock.monotonic_s() + wait_s
+        self._start()
         delays = Delays(_RETRY)
         while (left_s := deadline_s - clock.monotonic_s()) > 0:
             reply = await self._try_follow(following, min(left_s, _CALL_S))
             if following.is_over:
                 raise Unavailable("the topic was unfollowed meanwhile", retry_after_s=1)
+            if isinstance(reply, Moved):
+                self._learn(reply)
+            if following.poller is not self:
+                raise Moved
             if isinstance(reply, Head):
                 return self._activate(following, reply)
             if reply is not None and not isinstance(reply, Unavailable):
@@ -185,6 +253,33 @@ class _Poller:
             await delays.wait(left_s)
             self._renumber(following)
         raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
+
+    def lose(self, following: _Following) -> None:
+        """Another owner has the topic now. What this one may still bring of it counts no more."""
+        if self._followings.pop(following.number, None) is not None:
+            self._strays.add(following.number)
+        following.number = 0  # numbers are those of a poller
+        if not self._followings:
+            self._wanted.clear()
+
+    def take_over(self, following: _Following) -> None:
+        """Go on with a topic that another poller has had; `open_anew` follows."""
+        self._number += 1
+        following.number = self._number
+        self._followings[following.number] = following
+
+    def open_anew(self) -> None:
+        """Begin another session, with all that is followed."""
+        if self._task is not None:
+            self._task.cancel()  # what its call may have brought is sent again
+            self._task = None
+            self._opened.clear()
+        self._start()
+
+    def _start(self) -> None:
+        self._wanted.set()
+        if self._task is None:
+            self._task = keep_running("feed", self._run)
 
     async def _try_follow(self, following: _Following, wait_s: float) -> Head | BrokerError | None:
         """None when the session ended meanwhile or no reply came."""
@@ -241,20 +336,6 @@ class _Poller:
         except LinkLost:
             self._strays.add(following.number)
 
-    async def insist(self, clock: Clock, wait_s: float, method: str, *arguments: object) -> Any:
-        """Call until a reply comes that is not Unavailable. Raises Unavailable."""
-        deadline_s = clock.monotonic_s() + wait_s
-        delays = Delays(_RETRY)
-        while (left_s := deadline_s - clock.monotonic_s()) > 0:
-            try:
-                reply = await self._link.call(method, *arguments, timeout_s=left_s)
-                if not isinstance(reply, Unavailable):
-                    return reply
-            except LinkLost:
-                pass
-            await delays.wait(left_s)
-        raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
-
     async def ask_heads(self, topics: Sequence[str], seen: HeadSeen) -> None:
         """See `Feed.ask_heads`."""
         try:
@@ -297,7 +378,8 @@ class _Poller:
             except Exception:
                 _log.exception("poll_failed", extra={"session": self._session})
             finally:
-                self._opened.clear()
+                if self._task is asyncio.current_task():  # else another one has the session now
+                    self._opened.clear()
             await delays.wait()
 
     async def _open(self) -> bool:
@@ -317,11 +399,16 @@ class _Poller:
             if not isinstance(reply, list):
                 return False
             replies += reply
+        for reply in replies:
+            if isinstance(reply, Moved):
+                self._learn(reply)
         if any(isinstance(reply, Unavailable) for reply in replies):
             return False
         for following, reply in zip(active, replies, strict=True):
             cursor = following.cursor
             assert cursor is not None  # active
+            if following.poller is not self:
+                continue
             if following.is_over:
                 self._strays.add(following.number)
             elif isinstance(reply, NotFound):

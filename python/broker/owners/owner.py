@@ -1,19 +1,25 @@
 """One program owner: the writer, the topics in memory and the gateways that follow, without Ray.
 
 An owner holds one slot of the pool. It takes the slot with a new generation, which excludes every earlier
-owner of the slot from the database. When it finds itself excluded, by a write or by its check every few
-seconds, it ends: `ended` returns, and its process should exit, so that callers find the successor.
+owner of the slot from the database. When it finds itself excluded, by a write or by its check a few times a
+second, it ends: `ended` returns, and its process should exit, so that callers find the successor. Where only
+the placement has changed (`was_moved`), the same process may start another owner in its place.
+
+For its life an owner acts on one placement (`broker.storage.placements`). What belongs to another owner by
+that it answers with `Moved`, and looks at once whether there is a newer one.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from broker.actors.placement import slot_name
 from broker.clock import Clock
 from broker.concurrency.batch_queue import BatchLimits
 from broker.concurrency.periodic import repeat
 from broker.concurrency.tasks import keep_running
+from broker.domain.placement import Placement
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
@@ -23,8 +29,9 @@ from broker.owners.commands import Command, CommandReply
 from broker.owners.encoding import push_entry
 from broker.owners.housekeeping import Housekeeping
 from broker.owners.log import LogLimits
-from broker.owners.placement import OWNER
-from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
+from broker.owners.moved import Moved
+from broker.owners.placement import OWNER, owner_of
+from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost, program_topic
 from broker.owners.sessions import POLL_WAIT_S, Follow, GatewaySession, GatewaySessions, PollReply
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
 from broker.owners.writer import WRITER_LIMITS, Writer
@@ -34,6 +41,7 @@ from broker.storage.database_clock import DatabaseClock
 from broker.storage.fence import Fenced, connection_name, until_over
 from broker.storage.history import History
 from broker.storage.journal import Journal
+from broker.storage.placements import Placements
 from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramOutbox
 from broker.storage.programs import Programs
@@ -44,7 +52,7 @@ from broker.storage.stored_values import StoredValues
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
 _SWEEP_S = 5.0
-_WATCH_S = 4.0  # how soon an owner whose slot was taken notices without writing
+_WATCH_S = 0.25  # how soon an owner whose slot was taken notices without writing; a row by its key
 _HELD_S = 6.0  # since it has last seen that it has the slot; a look is late by itself, or fails once
 
 FollowReply = Head | BrokerError
@@ -54,15 +62,21 @@ class Owner:
     """One program owner. `start` creates it; all methods belong to one event loop."""
 
     def __init__(
-        self, settings: Settings, database: Database, index: int, generation: int, clock: Clock,
-        log_limits: LogLimits, writer_limits: BatchLimits,
+        self, settings: Settings, database: Database, index: int, standing: tuple[int, int],
+        placement: Placement, clock: Clock, log_limits: LogLimits, writer_limits: BatchLimits,
     ) -> None:  # fmt: skip
+        generation, restores = standing
         self._settings = settings
         self._database = database
+        self._index = index
+        self._placement = placement
+        self._placements = Placements(database)
+        self._asked_astray = asyncio.Event()
         self._clock = clock
         self._slot = slot_name(OWNER, index)
         order = asyncio.Lock()
         self._journal = Journal(database, self._slot)
+        self._journal.placement = placement.version
         self._history = History(database)
         self._changes = ProgramOutbox(database, clock)
         self._topics = Topics(self._history, order, clock, log_limits, LINGER_S)
@@ -93,6 +107,7 @@ class Owner:
         self._housekeeping = Housekeeping(settings, database, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._held_s = clock.monotonic_s()  # when it had the slot for certain
+        self._restores = restores
 
     @classmethod
     async def start(
@@ -114,14 +129,18 @@ class Owner:
             name=connection_name(slot),
         )
         try:
-            generation = await Journal(database, slot).acquire()
+            journal = Journal(database, slot)
+            generation = await journal.acquire()
+            # After the generation: a change that this does not see counts it up.
+            restores = (await journal.standing()).restores
+            placement = (await Placements(database).read()).in_effect(settings.owners)
             database_clock = await DatabaseClock.open(database)
         except BaseException:
             await database.close()
             raise
         owner = cls(
-            settings, database, index, generation, clock or database_clock, log_limits or LogLimits(),
-            writer_limits or WRITER_LIMITS,
+            settings, database, index, (generation, restores), placement, clock or database_clock,
+            log_limits or LogLimits(), writer_limits or WRITER_LIMITS,
         )  # fmt: skip
         database.on_loss(owner._doubt)
         owner._tasks = [
@@ -134,12 +153,21 @@ class Owner:
             owner._tasks.append(keep_running("statistics", owner._recorder.run))
         if index == 0:
             owner._tasks.append(keep_running("purge", owner._housekeeping.run))
-        _log.info("owner_started", extra={"slot": slot, "generation": generation})
+        owner._tasks.append(keep_running("placement", owner._note_placement))
+        extra = {"slot": slot, "generation": generation, "placement": placement.version}
+        _log.info("owner_started", extra=extra)
         return owner
 
     async def ended(self) -> None:
         """Return when the owner can go on no longer: it was shut out, or one of its tasks failed."""
         await until_over(self._tasks, self._slot)
+
+    async def was_moved(self) -> bool:
+        """Whether it has ended because the placement has changed, so that nobody else has its slot."""
+        try:
+            return await self._journal.was_moved(self._writer.generation)
+        except Unavailable:
+            return False
 
     def figures(self) -> Iterator[Sample]:
         """What the owner has to tell now."""
@@ -170,9 +198,17 @@ class Owner:
 
         The commands are queued before the first await. Cancelling the call takes nothing back.
         """
-        call = self._writer.submit(commands, wait_s)
+        mine = commands
+        if self._placement.owners > 1 or self._index:
+            mine = [each for each in commands if self._has(program_topic(each.account, each.program_id))]
+        call = self._writer.submit(mine, wait_s)
         await call.done
-        return call.replies
+        if len(mine) == len(commands):
+            return call.replies
+        self._asked_astray.set()
+        replies = {command.id: reply for command, reply in zip(mine, call.replies, strict=True)}
+        moved = Moved.by(self._placement)
+        return [replies.get(command.id, moved) for command in commands]
 
     def nudge(self, account: str, channel: str = PROGRAMS_CHANNEL) -> None:
         """The rows that the channel is told from have news."""
@@ -259,6 +295,9 @@ class Owner:
             await self._writer.examine(disputed)
 
     def _follow_topic(self, session: GatewaySession, follow: Follow, topic: Topic | None) -> FollowReply:
+        if not self._has(follow.topic):
+            self._asked_astray.set()
+            return Moved.by(self._placement)
         if topic is None:
             return NotFound("there is no such topic")
         if follow.strict and not self._reaches(topic.head(), follow.cursor):
@@ -276,7 +315,7 @@ class Owner:
         """The topics of these names that exist, in memory while `hold` lasts."""
         topics: dict[str, Topic] = {}
         keys = []
-        for name in names:
+        for name in filter(self._has, names):
             account, _, rest = name.partition("/")
             kind, _, id_ = rest.partition("/")
             if kind == "program":
@@ -290,6 +329,9 @@ class Owner:
         return topics
 
     async def _read_history(self, name: str, epoch: str, after_seq: int, limit: int) -> list[Entry]:
+        if not self._has(name):
+            self._asked_astray.set()
+            raise Moved.by(self._placement)
         with Hold() as hold:
             topic = (await self._load([name], hold)).get(name)
         if not isinstance(topic, ProgramTopic):
@@ -305,6 +347,10 @@ class Owner:
             raise _lost()
         return [push_entry(epoch, topic.key[1], push) for push in pushes]
 
+    def _has(self, topic: str) -> bool:
+        """Whether a topic is this owner's."""
+        return owner_of(topic, self._placement.owners) == self._index
+
     # -- keeping house
 
     def _doubt(self) -> None:
@@ -313,14 +359,20 @@ class Owner:
         self._channels.doubt()
 
     async def _watch(self) -> None:
-        """Raise Fenced when the slot has another owner."""
+        """Look for restores; raise Fenced when the slot has another owner, or the placement changed."""
         while True:
-            await asyncio.sleep(_WATCH_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WATCH_S):
+                    await self._asked_astray.wait()
+            self._asked_astray.clear()
             began_s = self._clock.monotonic_s()
             try:
-                newest = await self._journal.generation()
+                newest, restores, version = await self._journal.standing()
             except Unavailable:
                 continue
+            if restores != self._restores:
+                self._restores = restores
+                self._doubt()
             if newest == self._writer.generation:
                 self._held_s = began_s
             if newest < self._writer.generation:
@@ -328,6 +380,13 @@ class Owner:
             # asked after the query: the writer may have renewed meanwhile
             if newest > self._writer.generation and not self._writer.is_renewing:
                 raise Fenced(self._slot)
+            if version != self._placement.version:
+                raise Fenced(self._slot)
+
+    async def _note_placement(self) -> None:
+        """Let those who wait for a change of the placement know that it has come here."""
+        await self._placements.note(self._slot, self._writer.generation, self._placement.version)
+        await asyncio.Event().wait()
 
     async def _sweep(self) -> None:
         self._topics.sweep()

@@ -33,6 +33,7 @@ from broker.domain.history import (
 from broker.domain.idempotency import IdempotencyKey, KeptResult, used_for_another
 from broker.domain.permission_table import Rule
 from broker.domain.programs import Access, Program, ProgramChange, has_free_contexts, program_json
+from broker.domain.projects import going_project
 from broker.domain.users import Principal
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.owners.commands import (
@@ -270,6 +271,9 @@ class Sequencer:
         if command.caller is not None:
             principal = _principal(command, command.caller)
             permissions.require_into(_RULES[UpdateProgram], principal, program.project_id)
+        to = program.project_id
+        if to is not None and to != head.project_id and (command.account, to) in self._found.going:
+            raise going_project(to)
         is_free = has_free_contexts(program.metadata)
         attributes = Attributes(program.access is Access.PUBLIC, program.project_id, is_free)
         self.writes.programs.append((head.uid, program))

@@ -310,7 +310,7 @@ class Writer:
         sequencer = self._sequencer(found)
         for key, head in found.heads.items():
             if self._is_behind(key, head, known):
-                self._go_on(sequencer, key)
+                self._go_on(sequencer, key, known)
         _add_all(sequencer, group)
         self._note_epochs(sequencer, found)
         await transaction.apply(sequencer.writes)
@@ -345,6 +345,15 @@ class Writer:
                 events.append((head.history, command.event_id))
             if isinstance(command, UpdateProgram):
                 found.programs[head.uid] = await transaction.get_program(head.uid)
+                to = command.changes.get("project_id")
+                if (
+                    to is not None
+                    and to != head.project_id
+                    and not await transaction.hold_project(
+                        command.account, to, was_there=command.project_was_there
+                    )
+                ):
+                    found.going.add((command.account, to))
             if isinstance(command, DeleteEvents | AdoptImport):
                 found.counts[head.uid] = await transaction.count_events(head.history)
             if isinstance(command, AdoptImport):
@@ -387,7 +396,7 @@ class Writer:
         sequencer = self._sequencer(found)
         for key, head in found.heads.items():
             if self._is_behind(key, head, self._heads) or await _is_lost(transaction, head, disputed[key]):
-                self._go_on(sequencer, key)
+                self._go_on(sequencer, key, self._heads)
         self._note_epochs(sequencer, found)
         await transaction.apply(sequencer.writes)
 
@@ -395,22 +404,27 @@ class Writer:
 
     def _is_behind(self, key: ProgramKey, head: HeadRow, known: Mapping[ProgramKey, HeadRow]) -> bool:
         """Whether the database stands before what this writer knows to be committed."""
+        told = self._told(key, known)
+        return told is not None and not continues(head, told, self._begun.get(key, ()))
+
+    def _told(self, key: ProgramKey, known: Mapping[ProgramKey, HeadRow]) -> Cursor | None:
+        """Where the program stood when this writer last knew."""
         told = self._topics.find_cursor(key)
         if told is None:
             before = known.get(key) or self._former_heads.get(key)
-            if before is None:
-                return False
-            told = Cursor(before.epoch, before.seq, before.id, before.uid)
-        return not continues(head, told, self._begun.get(key, ()))
+            if before is not None:
+                told = Cursor(before.epoch, before.seq, before.id, before.uid)
+        return told
 
-    def _go_on(self, sequencer: Sequencer, key: ProgramKey) -> None:
-        head = sequencer.heads[key]
+    def _go_on(self, sequencer: Sequencer, key: ProgramKey, known: Mapping[ProgramKey, HeadRow]) -> None:
+        head, told = sequencer.heads[key], self._told(key, known)
         sequencer.go_on_after_a_loss(key)
+        names = {"account": key[0], "program": key[1], "epoch": head.epoch, "goes_on_after": head.seq}
+        if head.reason == "restored" and told is not None and told.epoch != head.epoch:
+            _log.info("history_restored", extra=names)
+            return
         LOSSES.add()
-        _log.error(
-            "history_lost",
-            extra={"account": key[0], "program": key[1], "epoch": head.epoch, "goes_on_after": head.seq},
-        )
+        _log.error("history_lost", extra=names)
 
     def _note_epochs(self, sequencer: Sequencer, found: GroupState) -> None:
         for key, head in sequencer.heads.items():

@@ -108,6 +108,12 @@ class ReconnectNotice(Notice):
     after_ms: int
 
 
+class AliveNotice(Notice):
+    """The gateway lives. The next sign of it, this or any other message, comes in so many milliseconds."""
+
+    every_ms: int
+
+
 class SubscribedNotice(Notice):
     """Where an event stream begins: what comes next has `seq + 1` of `epoch`.
 
@@ -217,6 +223,12 @@ NOTIFICATIONS = (
         " when no call is pending.",
         ReconnectNotice,
     ),
+    Notification(
+        "alive",
+        "Nothing else was sent for the interval. Only to clients that ask for it, by `alive=true` in the"
+        " query.",
+        AliveNotice,
+    ),
 )
 
 
@@ -307,7 +319,8 @@ REFUSALS = (
     Refusal(
         400,
         "invalid_request",
-        "The request is not a valid handshake (RFC 6455, section 4.2.1), or `batch` is not a truth value.",
+        "The request is not a valid handshake (RFC 6455, section 4.2.1), or `batch` or `alive` is not a truth"
+        " value.",
     ),
     Refusal(401, "invalid_token", "The token is malformed, expired or revoked.", ("WWW-Authenticate",)),
     Refusal(403, "insufficient_scope", "The account does not allow this `Origin`."),

@@ -139,7 +139,8 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
         **dict(params) | {"access": params.access or Access.PUBLIC, "created_time": now, "updated_time": now}
     )
     result = to_json(ProgramResource.of(program, now_ms), by_alias=True)
-    await services.programs.create(account, program, services.ids.epoch())
+    was_there = await _is_there(context, params.project_id)
+    await services.programs.create(account, program, services.ids.epoch(), project_was_there=was_there)
     context.after(lambda: services.owners.programs_changed(account))
     return Json(result, {"Location": f"/api/v1/programs/{program.id}"})
 
@@ -166,10 +167,20 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
     into = params.project_id if "project_id" in changes else program.project_id
     permissions.require_into(context.rule, context.principal, into)
     services, account = context.services, context.principal.account
-    command = UpdateProgram(services.ids.uuid7(), account, program_id, changes, context.caller, context.key)
+    was_there = into != program.project_id and await _is_there(context, into)
+    command = UpdateProgram(
+        services.ids.uuid7(), account, program_id, changes, context.caller, context.key, was_there
+    )
     stored = await services.owners.submit(command)
     services.programs.forget(account, program_id)
     return ProgramResource.of(stored, services.clock.now_ms())
+
+
+async def _is_there(context: Context, project_id: str | None) -> bool:
+    """Whether there is such a project now; one that goes before the program is in it is an error."""
+    if project_id is None:
+        return False
+    return await context.services.projects.exists(context.principal.account, project_id)
 
 
 def _updated_id(params: UpdateProgramParams) -> str:

@@ -74,6 +74,7 @@ _LIMITS = (
     "ws_message_limit_bytes",
     "ws_ping_s",
     "ws_pong_s",
+    "ws_alive_s",
     "ws_handshake_s",
     "ws_lag_bytes",
     "ws_lag_s",
@@ -257,6 +258,11 @@ def _handshake() -> dict[str, Any]:
         "enum": ["true", "false"],
         "description": "With `true`, notifications within 8 ms of each other arrive as one JSON array.",
     }
+    alive = {
+        "type": "string",
+        "enum": ["true", "false"],
+        "description": "With `true`, `alive` arrives whenever nothing else did for `BROKER_WS_ALIVE_S`.",
+    }
     headers = {
         "Authorization": {
             "type": "string",
@@ -274,7 +280,7 @@ def _handshake() -> dict[str, Any]:
     }
     return {
         "method": "GET",
-        "query": {"type": "object", "properties": {"access_token": token, "batch": batch}},
+        "query": {"type": "object", "properties": {"access_token": token, "batch": batch, "alive": alive}},
         "headers": {"type": "object", "properties": headers},
         "bindingVersion": "0.1.0",
     }

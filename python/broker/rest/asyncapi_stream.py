@@ -26,6 +26,7 @@ STREAM_OPERATION = "streamProgramEvents"
 STREAM_LIMITS = (
     "ws_handshake_s",
     "ws_ping_s",
+    "ws_alive_s",
     "ws_lag_bytes",
     "ws_lag_s",
     "ws_connections",
@@ -58,6 +59,11 @@ _QUERY: dict[str, Schema] = {
         "type": "integer",
         "minimum": 0,
         "description": "Start with the last N pushes; not together with `since`.",
+    },
+    "alive": {
+        "type": "string",
+        "enum": ["true", "false"],
+        "description": "With `true`, `alive` arrives every `BROKER_WS_ALIVE_S`.",
     },
     "access_token": {
         "type": "string",

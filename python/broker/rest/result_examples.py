@@ -295,6 +295,7 @@ NOTIFICATION_EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "tokenExpiring": {"expiresInMs": 60_000},
     "reconnect": {"afterMs": 2_315},
+    "alive": {"everyMs": 1_000},
 }
 
 

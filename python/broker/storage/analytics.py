@@ -45,6 +45,7 @@ _RELEASE = "DELETE FROM analytics_setups WHERE account = $1 AND project_id = $2 
 _METADATA = """
 SELECT metadata::text FROM projects WHERE account = $1 AND id = $2 FOR NO KEY UPDATE
 """
+_EXISTS = "SELECT EXISTS (SELECT FROM projects WHERE account = $1 AND id = $2)"
 _KEEP = "UPDATE projects SET metadata = $3, updated_time = $4 WHERE account = $1 AND id = $2"
 _CLAIM = """
 INSERT INTO analytics_sites (url, id_site, account) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
@@ -140,14 +141,19 @@ class Analytics:
             await connection.execute(_RELEASE, lease.account, lease.project_id, lease.holder)
 
     async def renew(self, lease: Lease, entry: AuditEntry | None = None) -> None:
-        """Go on with a set-up, and log an entry. Raises Conflict when another one has taken over."""
+        """Go on with a set-up, and log an entry.
+
+        Raises:
+            Conflict: another one has taken over.
+            NotFound: the project is gone.
+        """
         async with self._database.transaction() as connection:
             await _renew(connection, lease)
             if entry is not None:
                 await append_audit(connection, lease.account, entry)
 
     async def claim(self, lease: Lease, url: str, id_site: str) -> bool:
-        """Make a site the account's; false when it is another one's. Raises Conflict as `renew`."""
+        """Make a site the account's; false when it is another one's. Raises what `renew` does."""
         async with self._database.transaction() as connection:
             await _renew(connection, lease)
             return await _claim(connection, lease.account, url, id_site)
@@ -169,12 +175,13 @@ class Analytics:
             NotFound: the project is gone.
         """
         async with self._database.transaction() as connection:
-            await _renew(connection, lease)
-            if not await _claim(connection, lease.account, url, id_site):
-                return False
+            # The project before its lease, as a deletion of the project takes them.
             stored = await connection.fetchval(_METADATA, lease.account, lease.project_id)
             if stored is None:
                 raise unknown_project(lease.project_id)
+            await _renew(connection, lease)
+            if not await _claim(connection, lease.account, url, id_site):
+                return False
             text = orjson.dumps(change(orjson.loads(stored))).decode()
             now = to_datetime(self._clock.now_ms())
             await connection.execute(_KEEP, lease.account, lease.project_id, text, now)
@@ -183,6 +190,8 @@ class Analytics:
 
 async def _renew(connection: asyncpg.Connection, lease: Lease) -> None:
     if not await connection.fetchval(_RENEW, lease.account, lease.project_id, lease.holder, lease.seconds):
+        if not await connection.fetchval(_EXISTS, lease.account, lease.project_id):
+            raise unknown_project(lease.project_id)
         raise Conflict("another set-up of this project's site has taken over")
 
 

@@ -12,6 +12,9 @@ A database that was restored, or a standby that was promoted, may have lost the 
 then has an older generation than its holder, which takes it again by `renew`. The holder must compare its
 state with the database before it writes.
 
+A change of the placement (`broker.storage.placements`) counts up the generations as well. The holder is shut
+out as by another process, and may take the slot anew (`was_moved`).
+
 When a connection breaks, the outcome of its transaction may be unknown. `renew` settles it: after the
 generation has been incremented, the transaction has either been committed or never will be, and its rows can
 be looked up.
@@ -21,6 +24,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import asyncpg
 
@@ -46,10 +50,19 @@ WHERE application_name = current_setting('application_name') AND datname = curre
 _RENEW = """
 INSERT INTO owner_slots (slot, generation) VALUES ($1, $3)
 ON CONFLICT (slot) DO UPDATE SET generation = $3
-    WHERE owner_slots.generation <= $2 OR owner_slots.generation = $3
+    WHERE (owner_slots.generation <= $2 OR owner_slots.generation = $3)
+        AND ($4::bigint IS NULL OR $4 = (SELECT version FROM placement))
 RETURNING generation
 """
 _GENERATION = "SELECT generation FROM owner_slots WHERE slot = $1"
+_WAS_MOVED = """
+SELECT EXISTS (SELECT FROM owner_slots WHERE slot = $1 AND moved_from = $2 AND generation = moved_to)
+"""
+_STANDING = """
+SELECT coalesce((SELECT generation FROM owner_slots WHERE slot = $1), 0),
+    coalesce((SELECT number FROM restores), 0),
+    coalesce((SELECT version FROM placement), 0)
+"""
 
 
 class Fenced(Exception):
@@ -64,12 +77,31 @@ async def refusal(connection: asyncpg.Connection, slot: str, generation: int) ->
     return Unavailable("the database has lost committed changes", retry_after_s=1, log_text="generation_lost")
 
 
+class SlotStanding(NamedTuple):
+    """What a holder of a slot looks at again and again; all are 0 before there is one.
+
+    Attributes:
+        generation: the newest of the slot.
+        restores: a number that each restore of an account changes.
+        placement: the version of the placement.
+    """
+
+    generation: int
+    restores: int
+    placement: int
+
+
 class Fence:
     """The generations of one slot."""
 
     def __init__(self, database: Database, slot: str) -> None:
         self._database = database
         self._slot = slot
+        self.placement: int | None = None
+        """The version of the placement that the holder acts on; None where it needs none.
+
+        A database that has lost changes may have lost that one, too. Then the generation is not renewed.
+        """
 
     async def acquire(self) -> int:
         """Take the slot: returns a new generation, after every transaction of older ones has ended.
@@ -94,19 +126,24 @@ class Fence:
         """Move one's own generation to `target`, so that the outcome of a lost transaction is settled.
 
         Raises:
-            Fenced: another process has taken the slot.
+            Fenced: another process has taken the slot, or the placement is another one.
             Unavailable: the database cannot be reached; call again with the same target, for it may be done.
         """
         async with self._database.connection() as connection:
-            renewed = await connection.fetchval(_RENEW, self._slot, generation, target)
+            renewed = await connection.fetchval(_RENEW, self._slot, generation, target, self.placement)
         if renewed is None:
             raise Fenced(self._slot)
         return int(renewed)
 
-    async def generation(self) -> int:
-        """The newest generation of the slot; 0 when it was never taken."""
+    async def standing(self) -> SlotStanding:
+        """What the database says of the slot now. Raises Unavailable."""
         async with self._database.connection() as connection:
-            return int(await connection.fetchval(_GENERATION, self._slot) or 0)
+            return SlotStanding(*await connection.fetchrow(_STANDING, self._slot))
+
+    async def was_moved(self, generation: int) -> bool:
+        """Whether a change of the placement was the end of this generation, and nobody has the slot."""
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(_WAS_MOVED, self._slot, generation))
 
 
 class Term:

@@ -22,6 +22,7 @@ from broker.storage.history import HEAD_COLUMNS, MESSAGE_ID, TOLD, head_of, push
 from broker.storage.idempotency import KEY_LIFETIME
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
+from broker.storage.project_holds import hold_project
 
 T = TypeVar("T")
 
@@ -157,6 +158,10 @@ class GroupTransaction:
     async def get_program(self, uid: int) -> Program:
         """A program whose head is held; everybody who changes a program holds its head."""
         return program_of(await self._connection.fetchrow(_GET_PROGRAM, uid))
+
+    async def hold_project(self, account: str, project_id: str, *, was_there: bool) -> bool:
+        """False for a project into which no program can come; see `broker.storage.project_holds`."""
+        return await hold_project(self._connection, account, project_id, was_there=was_there)
 
     async def count_events(self, history: int) -> int:
         """How many events of the history are not deleted: 15 ms for 100,000."""

@@ -32,6 +32,11 @@ SELECT e.id::text, e.metadata::text
 FROM program_heads h JOIN events e ON e.history = h.history
 WHERE h.program_uid = $1 AND e.id = ANY ($2::uuid[]) AND NOT e.deleted
 """
+_FIND_PROGRAM_OF = """
+SELECT p.id
+FROM events e JOIN program_heads h ON h.history = e.history JOIN programs p ON p.uid = h.program_uid
+WHERE e.id = $2::uuid AND NOT e.deleted AND p.account = $1
+"""
 _FIND = """
 SELECT q.measure, q.context, q.uid, q.shards
 FROM unnest($2::text[], $3::text[]) AS wanted (measure, context)
@@ -184,6 +189,14 @@ class Polls:
         async with self._database.connection() as connection:
             rows = await connection.fetch(_FIND_CONTEXTS, program_uid, ids)
         return {row[0]: row[1].encode() for row in rows}
+
+    async def find_program_of(self, account: str, context: str) -> str | None:
+        """The program whose event the context is now; None when it is no event of the account."""
+        if not re.fullmatch(_UUID, context):
+            return None
+        async with self._database.connection() as connection:
+            found: str | None = await connection.fetchval(_FIND_PROGRAM_OF, account, context)
+        return found
 
     async def find(self, program_uid: int, wanted: Sequence[Key]) -> dict[Key, PollRow]:
         """Those polls of these measures and contexts that there are."""

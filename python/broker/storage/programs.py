@@ -12,10 +12,12 @@ import orjson
 from broker.clock import Clock, to_datetime
 from broker.concurrency.caches import TtlCache
 from broker.domain.programs import Program, ProgramChange, ProgramStatus
+from broker.domain.projects import going_project
 from broker.errors import Conflict, NotFound
 from broker.storage.database import Database
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, newest_programs, program_of
+from broker.storage.project_holds import hold_project
 from broker.storage.text_search import TextSearch
 
 _FIND = f"""
@@ -109,14 +111,24 @@ class Programs:
         self._found = database.batcher(self._find, _FOUND)
         self._recent: TtlCache[tuple[str, str], Program] = TtlCache(clock, _RECENT_S, _RECENT_PROGRAMS)
 
-    async def create(self, account: str, program: Program, epoch: str) -> None:
+    async def create(
+        self, account: str, program: Program, epoch: str, *, project_was_there: bool = False
+    ) -> None:
         """Store a new program with the beginning of its history, and announce it, in one transaction.
 
+        Args:
+            project_was_there: whether the program's project was there when its creation was asked for.
+
         Raises:
-            Conflict: the id is taken.
+            Conflict: the id is taken, or the project is being deleted.
         """
+        project = program.project_id
         try:
             async with self._database.transaction() as connection:
+                if project is not None and not await hold_project(
+                    connection, account, project, was_there=project_was_there
+                ):
+                    raise going_project(project)
                 uid = await connection.fetchval(_INSERT, account, *_values(program))
                 await connection.execute(_INSERT_HEAD, uid, epoch)
                 await append_change(connection, account, ProgramChange.CREATED, program, program.created_time)

@@ -20,6 +20,8 @@ from broker.storage.revocations import wake_listeners
 _COLUMNS = "id, name, description, metadata::text AS metadata, created_time, updated_time"
 _GET = f"SELECT {_COLUMNS} FROM projects WHERE account = $1 AND id = $2"  # noqa: S608 - constants
 _GET_LOCKED = f"{_GET} FOR NO KEY UPDATE"
+# As a deletion itself holds it, and before it looks for programs: see `broker.storage.project_holds`.
+_GET_TO_DELETE = f"{_GET} FOR UPDATE"
 _EXISTS = "SELECT true FROM projects WHERE account = $1 AND id = $2"
 # $2 is NULL for callers who may read every project.
 _LIST = f"""
@@ -80,11 +82,15 @@ class Projects:
         async with self._database.connection() as connection:
             return _found(await connection.fetchrow(_GET, account, project_id), project_id)
 
+    async def exists(self, account: str, project_id: str) -> bool:
+        """Whether there is such a project."""
+        async with self._database.connection() as connection:
+            return await connection.fetchval(_EXISTS, account, project_id) is not None
+
     async def require(self, account: str, project_id: str) -> None:
         """Raise NotFound when there is no such project."""
-        async with self._database.connection() as connection:
-            if await connection.fetchval(_EXISTS, account, project_id) is None:
-                raise unknown_project(project_id)
+        if not await self.exists(account, project_id):
+            raise unknown_project(project_id)
 
     async def change(
         self, account: str, project_id: str, change: Callable[[Project], Project], by: Actor
@@ -129,7 +135,7 @@ class Projects:
     async def _delete(self, account: str, project_id: str, by: Actor) -> None:
         async with self._database.transaction() as connection:
             await connection.fetchval(_LOCK_ACCOUNT, account)
-            _found(await connection.fetchrow(_GET_LOCKED, account, project_id), project_id)
+            _found(await connection.fetchrow(_GET_TO_DELETE, account, project_id), project_id)
             if await connection.fetch(_PROGRAM_IDS, account, project_id, 1):
                 raise _HasProgramsError
             await connection.execute(_DELETE, account, project_id)

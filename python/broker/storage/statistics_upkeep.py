@@ -33,6 +33,8 @@ FROM statistics WHERE span = $2 AND time >= $3 AND time < $4
 GROUP BY account, slot, program_id, project_id
 ON CONFLICT DO NOTHING
 """  # noqa: S608  # constants
+# For minutes and hours that came from a backup after the mark had passed them.
+_CONDENSE_ACCOUNT = _CONDENSE.replace("GROUP BY", "AND account = $5\nGROUP BY")
 _PURGE = """
 DELETE FROM statistics WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM statistics WHERE span = $1 AND time < $2 LIMIT $3))
@@ -101,3 +103,11 @@ async def _condense(connection: asyncpg.Connection, to: Interval, of: Interval, 
     if end > mark:
         await connection.execute(_CONDENSE, to, of, mark, end)
         await connection.execute(_MOVE, to, end)
+
+
+async def condense_account(connection: asyncpg.Connection, account: str) -> None:
+    """Condense rows that an account got after their time was condensed, in the caller's transaction."""
+    await connection.execute(_LOCK)
+    for to, of in ((Interval.HOUR, Interval.MINUTE), (Interval.DAY, Interval.HOUR)):
+        mark = await connection.fetchval(_MARK, to) or _BEGINNING
+        await connection.execute(_CONDENSE_ACCOUNT, to, of, _BEGINNING, mark, account)

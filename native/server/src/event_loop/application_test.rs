@@ -45,7 +45,11 @@ impl Handler for Application {
             core.set_wire(slot, Wire::Events);
             self.follow(core, slot, 0);
         }
-        core.set_joined(slot, request.query.as_deref() == Some("batch=true"));
+        let query = request.query.as_deref().unwrap_or_default();
+        core.set_joined(slot, query.contains("batch=true"));
+        if query.contains("alive=true") {
+            core.set_alive(slot);
+        }
         Admission::Accept
     }
 

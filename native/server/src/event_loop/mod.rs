@@ -282,6 +282,7 @@ impl<H: Handler> EventLoop<H> {
         if connection.deadlines.ping.is_over(now_ms) {
             self.ping(slot);
         }
+        self.core.show_life(slot);
         let connection = self.core.connection(slot);
         if connection.deadlines.alarm.is_over(now_ms) {
             connection.deadlines.alarm = Tick::NEVER;
@@ -370,6 +371,8 @@ impl Patience {
     }
 }
 
+#[cfg(test)]
+mod alive_test;
 #[cfg(test)]
 mod application_test;
 #[cfg(test)]

@@ -39,6 +39,7 @@ _REFUSALS = Refusals(closed=LATE, full=LATE, late=LATE, failed="the votes could 
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
 _DOOR_S = 3_600.0  # far longer than any door tries again
 _SWEEP_S = 60.0
+_WATCH_S = 4.0  # how soon votes are counted by what was restored
 _KEYS_S = 3_600.0  # between deletions of keys, which go through all of them
 _THREAD_BYTES = 1 << 20  # records that take longer to load than others should wait
 
@@ -70,6 +71,8 @@ class Counter:
         self._grown: set[PollShard] = set()  # with new rows, which may have become many
         self._keys_seen = True  # of an earlier life, perhaps
         self._tasks: list[asyncio.Task[None]] = []
+        self._restores = 0
+        self._is_stale = False  # an account was restored since the tallies were read
 
     @classmethod
     async def start(
@@ -86,14 +89,18 @@ class Counter:
             dsn, size=2, timeout_s=settings.database_timeout_s, name=connection_name(slot)
         )
         try:
-            generation = await AnswerLog(database, slot).acquire()
+            log = AnswerLog(database, slot)
+            generation = await log.acquire()
+            restores = (await log.standing()).restores
         except BaseException:
             await database.close()
             raise
         counter = cls(database, slot, generation, clock or SystemClock(), limits or COUNTER_LIMITS)
+        counter._restores = restores
         counter._tasks = [
             asyncio.create_task(counter._commits.run(), name="counting"),
             keep_running("sweep", counter._sweep),
+            keep_running("watch", counter._watch),
         ]
         _log.info("counter_started", extra={"slot": slot, "generation": generation})
         return counter
@@ -107,6 +114,10 @@ class Counter:
     async def ended(self) -> None:
         """Return when the counter can go on no longer: it was shut out, or one of its tasks failed."""
         await until_over(self._tasks, self._slot)
+
+    async def was_moved(self) -> bool:
+        """Never: the number of counters does not change."""
+        return False
 
     def figures(self) -> Iterator[Sample]:
         """What the counter has to tell now."""
@@ -143,6 +154,10 @@ class Counter:
 
     async def settle(self, group: Sequence[_Pending], /) -> None:
         """Read the tallies and doors of a group that are not in memory. Raises Fenced, Unavailable."""
+        if self._is_stale:
+            self._is_stale = False
+            self._tallies.clear()
+            self._grown.clear()
         while self._grown:
             await self._merge(self._grown.pop())
         await self._load(group)
@@ -238,6 +253,17 @@ class Counter:
             self._tallies.pop(key, None)  # how many rows there are is read again with it
         else:
             counted.loose = 0
+
+    async def _watch(self) -> None:
+        """Notice restores: a group without new votes writes nothing, and so would not."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            try:
+                restores = (await self._stored.standing()).restores
+            except Unavailable:
+                continue
+            self._is_stale |= restores != self._restores
+            self._restores = restores
 
     async def _sweep(self) -> None:
         """Forget what nobody has used for a while."""

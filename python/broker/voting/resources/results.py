@@ -145,6 +145,7 @@ async def _read_results(context: Context, params: ResultsParams) -> LiveReply:
     declared = [_declared(count) for count in counts]
     is_final = False
     if not counts:
+        params = await _placed(context, params)
         declared = list((await _asked(context, params)).values())
     final = context.services.audience.final
     if declared and all(final.has_ended(each) for each in declared):
@@ -198,8 +199,20 @@ async def _sealed(context: Context, params: ResultsParams, counts: list[PollCoun
     return await _counts(context, params)
 
 
+async def _placed(context: Context, params: ResultsParams) -> ResultsParams:
+    """The same with the program of the context, where the context alone is named."""
+    if params.context_id is None or params.program_id is not None:
+        return params
+    polls, account = context.services.audience.polls, context.principal.account
+    program_id = await polls.find_program_of(account, params.context_id)
+    return params.model_copy(update={"program_id": program_id})
+
+
 async def _asked(context: Context, params: ResultsParams) -> Mapping[str, Declaration]:
-    """What is asked that nobody has answered yet: known only where program and context are named."""
+    """What is asked that nobody has answered yet: known only by the context, which is an event.
+
+    Nothing is found by the name alone: that would read all events of a program, for anybody who asks.
+    """
     known = context.services.audience.known
     if params.program_id is None or params.context_id is None:
         return {}
@@ -270,9 +283,11 @@ OPERATIONS = (
             description=(
                 "The votes for a measure, summed over all contexts unless limited; at most one second"
                 " behind. Caches may keep the response for seconds, and for a minute once the result is"
-                " final: when all contexts have closed and every vote that arrived in time is counted. A"
-                " name without votes has zeros. The channel `responses:<programId>` sends changed results"
-                " of a program as `results`."
+                " final: when all contexts have closed and every vote that arrived in time is counted."
+                " Without votes, the options that an event declares have zeros where `contextId` names the"
+                " event; otherwise `results` is `{}`. So it is for a name, a program, a project or a context"
+                " that is not there: they are no 404, because anybody could tell private programs by it. The"
+                " channel `responses:<programId>` sends changed results of a program as `results`."
             ),
         ),
         errors=(NotFound,),

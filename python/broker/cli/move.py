@@ -1,0 +1,46 @@
+"""`broker move`."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import typer
+
+from broker.cli.administration import DatabaseUrl, DataDir, open_dsn
+from broker.cli.output import transfer_bar, write_json, write_line
+from broker.cli.remote import Json
+from broker.deployments.data_dir import claim
+from broker.settings import Settings
+from broker.storage.move import move as move_database
+
+
+def move(
+    to: Annotated[str, typer.Option("--to", help="postgresql:// URL of an empty database.")],
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Copy everything to another PostgreSQL, for example from the embedded one to your own.
+
+    The product must be stopped. The new database is complete or empty, and the old one stays as it is. Then
+    start the product with the new database as BROKER_DATABASE_URL: viewers go on where they were.
+    """
+    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+
+    async def run() -> dict[str, int]:
+        async with AsyncExitStack() as stack:
+            if not settings.database_url:
+                stack.callback(claim(settings.data_dir).release)
+            dsn = await stack.enter_async_context(open_dsn(settings))
+            with transfer_bar("moving", None) as meter:
+                return await move_database(dsn, to, meter.update)
+
+    counts = asyncio.run(run())
+    if json:
+        write_json({"rows": counts})
+        return
+    write_line(
+        f"moved {counts['accounts']} accounts, {counts['programs']} programs, {counts['events']} events;"
+        f" {sum(counts.values())} rows, counted in the new database"
+    )
+    write_line("set BROKER_DATABASE_URL to the new database before the next `broker up`")
