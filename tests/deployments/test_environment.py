@@ -59,6 +59,20 @@ def test_replica_ports_stay_in_their_range() -> None:
     assert replica_ports(100) == (20_000, 20_099)
 
 
+def test_internal_port_can_be_bound_as_serve_binds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without SO_REUSEADDR: connections that ended lately keep a port from such a server."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        left = server.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", left))
+        accepted, _ = server.accept()
+        accepted.close()  # who closes first keeps the port for a minute (RFC 9293, TIME-WAIT)
+        assert client.recv(1) == b""
+        client.close()
+    monkeypatch.setattr(ports, "_internal_turns", iter([left, free_port()]))
+    with socket.socket() as strict:
+        strict.bind(("127.0.0.1", ports.internal_port()))
+
+
 def test_free_ports_differ_and_are_none_that_the_system_gives_away() -> None:
     first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     with socket.create_server(("127.0.0.1", free_port())) as server:
