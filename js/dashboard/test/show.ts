@@ -4,7 +4,12 @@ import { newId } from "../../client/src/storage.js";
 import type { Made } from "./world.js";
 
 /** A program on air with events, a poll that was answered, and a draft; in a project of its own unless one is given. */
-export async function makeShow(admin: Client, name = "The final", given = "", sport = "Football"): Promise<Made> {
+export async function makeShow(
+  admin: Client,
+  name = "The final",
+  given = "",
+  sport = "Football",
+): Promise<Made> {
   const now = Date.now();
   const project = given || `p-${newId()}`;
   const about = { id: project, name: sport, description: "All matches" };
