@@ -36,14 +36,32 @@ class Replica(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, name: str, host: str = "127.0.0.1") -> None:
+    def __init__(self, name: str, host: str = "127.0.0.1", *, has_file: bool = True) -> None:
         super().__init__((host, 0), _Handler)
         self.host = host
+        self._has_file = has_file and host == "127.0.0.1"
+        self._doors: list[socket.socket] = []
         self.name = name
         self.seen: list[str] = []
         self._taken: list[socket.socket] = []
         self.port = int(self.server_address[1])
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def listen_at_file(self, directory: Path) -> None:
+        """Listen beside the configuration of an ingress, too, as ours do on its node."""
+        file = directory / haproxy.socket_file(self.port)
+        if not self._has_file or file.exists():
+            return
+        door = socket.socket(socket.AF_UNIX)
+        door.bind(str(file))
+        door.listen(self.request_queue_size)
+        self._doors.append(door)
+        threading.Thread(target=self._accept, args=(door,), daemon=True).start()
+
+    def _accept(self, door: socket.socket) -> None:
+        with suppress(OSError):  # it is closed in the end
+            while True:
+                self.process_request(*door.accept())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: connections are cut on purpose."""
@@ -62,6 +80,10 @@ class Replica(ThreadingTCPServer):
 
     def end(self) -> None:
         """Refuse connections from now on."""
+        for door in self._doors:
+            with suppress(OSError):  # it has been shut before
+                door.shutdown(socket.SHUT_RDWR)
+            door.close()
         self.shutdown()
         self.server_close()
 
@@ -93,7 +115,8 @@ class _Handler(StreamRequestHandler):
             if act == "plain":  # as Serve and its servers answer
                 self._reply(int(rest), f"{rest} in plain text", "")
             else:
-                told = {"by": self.server.name, "path": target, "headers": headers}
+                way = self.connection.family.name
+                told = {"by": self.server.name, "path": target, "headers": headers, "way": way}
                 self._reply(int(rest) if act == "ours" else 200, json.dumps(told), _OURS)
 
     def _reply(self, status: int, body: str, headers: str) -> None:
@@ -106,10 +129,10 @@ class _Handler(StreamRequestHandler):
 class Ingress:
     """One HAProxy, reloaded as Ray reloads it."""
 
-    def __init__(self, **settings: str) -> None:
-        """`settings`: of ours, without their prefix."""
+    def __init__(self, directory: str = "bi-", **settings: str) -> None:
+        """`directory`: begins the name of its own. `settings`: of ours, without their prefix."""
         self.port, self.ops_port = free_port(), free_port()
-        self._kept = tempfile.TemporaryDirectory(prefix="bi-", dir="/tmp")
+        self._kept = tempfile.TemporaryDirectory(prefix=directory, dir="/tmp")
         self.directory = Path(self._kept.name)
         environment = haproxy.serve_environment(self.directory)
         self.start_program = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
@@ -141,6 +164,8 @@ class Ingress:
 
     def write_as_ray(self, applications: dict[str, tuple[str, Iterable[Replica]]]) -> None:
         """Let Ray write its configuration. Args: applications: by name, the prefix and the replicas."""
+        for replica in (each for _, replicas in applications.values() for each in replicas):
+            replica.listen_at_file(self.directory)
         self._api.set_backend_configs(
             {
                 f"http-{name}": BackendConfig(

@@ -12,6 +12,7 @@ import pytest
 
 from broker.deployments import ingress_check, ingress_start
 from broker.deployments.ports import free_port
+from broker.deployments.ray_internals import haproxy
 from broker.settings import Settings
 from broker.setup_error import SetupError
 from tests.deployments.ingress_stage import FRONT_DOOR, KEY, Ingress, Replica, call, get, parse, read_all
@@ -329,6 +330,31 @@ def test_the_page_of_figures_is_of_the_node_that_is_asked(another: Ingress) -> N
     assert get(another.ops_port, "/metrics")[2]["by"] == "far"
     near.end()
     far.end()
+
+
+@pytest.mark.parametrize(("has_file", "way"), [(True, "AF_UNIX"), (False, "AF_INET")])
+@pytest.mark.parametrize("length", [0, 20_000], ids=["kept", "alone"])
+def test_a_replica_of_this_node_is_called_at_its_socket_file_or_else_by_tcp(
+    another: Ingress, has_file: bool, way: str, length: int
+) -> None:
+    replica = Replica("one", has_file=has_file)
+    another.run({"broker": ("/", [replica])})
+    another.until_up(1)
+    head = f"POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    status, _, told = parse(call(another.port, head.encode() + b"." * length))
+    assert (status, told["by"], told["way"]) == (200, "one", way)
+    replica.end()
+
+
+def test_a_socket_file_whose_path_is_too_long_is_left_out(replica: Replica) -> None:
+    ingress = Ingress("bi-" + "x" * 74)  # with the names in it, of 95 and of 99 bytes
+    try:
+        ingress.run({"broker": ("/", [replica])})
+        ingress.until_up(1)
+        assert len(str(ingress.directory / haproxy.socket_file(replica.port))) > 97
+        assert get(ingress.port, "/x")[2]["way"] == "AF_INET"
+    finally:
+        ingress.end()
 
 
 def test_replicas_of_other_nodes_alone_are_watched_for_the_loss_of_their_node(another: Ingress) -> None:

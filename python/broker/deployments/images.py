@@ -94,8 +94,16 @@ class ImagesAsgi:
         from broker.clock import SystemClock
         from broker.deployments.faces import find_served_faces
         from broker.deployments.node_address import node_address
-        from broker.deployments.ray_internals.departures import Departure, configuration_place
-        from broker.deployments.ray_internals.replica_doors import close_grpc, listen_on_node
+        from broker.deployments.ray_internals.departures import (
+            Departure,
+            configuration_place,
+            ingress_directory,
+        )
+        from broker.deployments.ray_internals.replica_doors import (
+            close_grpc,
+            listen_at_file,
+            listen_on_node,
+        )
         from broker.ids import IdSource
         from broker.metrics.exporter import Exporter
         from broker.rest.images import ImageApp
@@ -105,6 +113,7 @@ class ImagesAsgi:
         close_grpc()
         if settings.ray_address and is_behind_haproxy():
             listen_on_node(node_address())
+        listen_at_file(ingress_directory())
         departure = Departure(configuration_place(), is_joined=bool(settings.ray_address))
         departure.watch()
         timers.allow_late(_LATE_S)

@@ -20,7 +20,7 @@ from broker.deployments.ingress import KINDS, write_config
 from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.node_address import on_this_node
 from broker.deployments.private_paths import require_private
-from broker.deployments.ray_internals.haproxy import find_haproxy
+from broker.deployments.ray_internals.haproxy import REPLICA, find_haproxy
 from broker.deployments.ray_internals.haproxy_input import IngressFault, RayInput, read_ray
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
@@ -32,6 +32,7 @@ _DIRECTORY = "the directory of the ingress"
 _NAME = 3  # the column of a server in `show servers state`; the one of its backend is 1
 _KINDS = tuple(f"{kind}-" for kind in KINDS)
 _ANSWER_S = 1.0
+_PATH_BYTES = 97  # of a socket: 107 (unix(7)) less what HAProxy adds to those that it makes
 _RAY_WRITES = ("500.http", "ingress_request_router.lua")  # besides what has the names that we give
 
 
@@ -74,6 +75,7 @@ def exchange(path: Path) -> RayInput:
         ray,
         threads=os.cpu_count() or 1,
         descriptors=_raise_file_limit(),
+        files=_files(path.parent),
     )
     # The secret is in it. Whole or not at all: what stays half written must not be started.
     new = path.with_name(f"{path.name}.new")
@@ -114,6 +116,16 @@ def _ask(admin: str, command: str) -> str:
         return b"".join(iter(lambda: peer.recv(65_536), b"")).decode()
 
 
+def _files(directory: Path) -> dict[int, Path]:
+    """At which files the replicas of this node listen, by their ports; HAProxy refuses longer paths."""
+    found = ((file.name.removeprefix(REPLICA), file) for file in directory.glob(f"{REPLICA}*"))
+    return {
+        int(port): file
+        for port, file in found
+        if port.isdecimal() and len(bytes(file)) <= _PATH_BYTES and file.is_socket()
+    }
+
+
 def _close(path: Path, ray: RayInput) -> None:
     """Only we may look into a directory of configurations and sockets; Ray makes it open to readers.
 
@@ -123,7 +135,7 @@ def _close(path: Path, ray: RayInput) -> None:
     directory = path.parent
     if not directory.stat().st_mode & 0o077:
         return
-    ours = (*_RAY_WRITES, *(Path(place).name for place in (path, ray.admin, ray.state_file)))
+    ours = (*_RAY_WRITES, REPLICA, *(Path(place).name for place in (path, ray.admin, ray.state_file)))
     if any(not name.startswith(ours) for name in os.listdir(directory)):  # noqa: PTH208 - names are all that is wanted
         raise SetupError(f"{_DIRECTORY} {directory} contains other files and other users can open it")
     directory.chmod(0o700)

@@ -87,8 +87,16 @@ class ApiApp:
         from broker.deployments.gateway_watch import watch_gateway
         from broker.deployments.health import HealthChecks
         from broker.deployments.node_address import node_address
-        from broker.deployments.ray_internals.departures import Departure, configuration_place
-        from broker.deployments.ray_internals.replica_doors import close_grpc, listen_on_node
+        from broker.deployments.ray_internals.departures import (
+            Departure,
+            configuration_place,
+            ingress_directory,
+        )
+        from broker.deployments.ray_internals.replica_doors import (
+            close_grpc,
+            listen_at_file,
+            listen_on_node,
+        )
         from broker.resources.catalogue import build_registry
         from broker.rest.app import build_app
 
@@ -96,6 +104,7 @@ class ApiApp:
         close_grpc()
         if self._settings.ray_address and is_behind_haproxy():
             listen_on_node(node_address())
+        listen_at_file(ingress_directory())
         departure = Departure(configuration_place(), is_joined=bool(self._settings.ray_address))
         departure.watch()
         timers.allow_late(_LATE_S)

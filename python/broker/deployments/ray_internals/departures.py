@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from broker.deployments.ray_internals.haproxy import CONFIGURATION
+from broker.deployments.ray_internals.haproxy import CONFIGURATION, socket_file
 
 _LOOK_S = 0.1
 _LIMIT_S = 6.0
@@ -89,7 +89,8 @@ class Departure:
     async def _wait(self, port: int) -> None:
         if self._is_joined:
             await asyncio.sleep(_OTHERS_S)
-        while not (texts := self._read()) or any(f":{port} " in text for text in texts):  # noqa: ASYNC110 - a file
+        ours = (f":{port} ", f"/{socket_file(port)} ")
+        while not (texts := self._read()) or any(name in text for text in texts for name in ours):  # noqa: ASYNC110 - a file
             await asyncio.sleep(_LOOK_S)
         if any(_REPLICA in text for text in texts):  # else the product stops, and nobody else would answer
             await asyncio.sleep(_AFTER_S)
@@ -111,6 +112,16 @@ def configuration_place() -> Path | None:
 
     place = os.environ.get(CONFIGURATION, "")
     return Path(place) if place and is_behind_haproxy() else None
+
+
+def ingress_directory() -> Path | None:
+    """Where the ingress of this node has its files; `None` where HTTP goes through Ray's own proxy."""
+    place = configuration_place()
+    if place is None:
+        return None
+    import ray
+
+    return place.parent / ray.get_runtime_context().get_node_id()
 
 
 _OURS = "frontend public from ours"

@@ -19,6 +19,9 @@ from pathlib import Path
 CONFIGURATION = "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"
 """The variable with the place of the configuration."""
 
+REPLICA = "at-"
+"""Begins the names of the socket files of replicas; short, as the paths of sockets must be."""
+
 _START_S = 10.0
 _MODULE = "broker.deployments.ingress_start"
 _SCRIPT = """#!/bin/sh
@@ -35,6 +38,14 @@ def find_haproxy() -> Path | None:
         if _runs(program):
             return program
     return None
+
+
+def socket_file(port: int) -> str:
+    """The name of the file at which the replica that has a port of 127.0.0.1 also listens.
+
+    It lies beside the configuration of the ingress of its node.
+    """
+    return f"{REPLICA}{port}"
 
 
 def serve_environment(directory: Path) -> dict[str, str]:
