@@ -4,10 +4,10 @@ import { build } from "esbuild";
 
 // Members that no caller, no message and no browser sees, under shorter names: 4 % of the core.
 const internal =
-  "aliveMs|api|attempt|begin|capacity|carrier|check|clock|confirm|doubt|drained|draw|drop|ended|fail|feeds|finish|handed|" +
+  "Backoff|aliveMs|api|attempt|begin|capacity|carrier|check|clock|confirm|doubt|drained|draw|drop|emit|ended|fail|feeds|finish|handed|" +
   "hasRoom|heardMs|hub|" +
-  "isAborted|isFallback|isKnown|isOn|isTold|isWaiting|isWanted|joinHere|known|leave|link|linkFor|lose|members|move|nextMs|" +
-  "onGap|onHeard|onNotification|onState|openStream|opened|pump|renewInMs|sample|socket|socketClass|source|streaming|streams|" +
+  "isAborted|isFallback|isKnown|isOn|isTold|isWaiting|isWanted|joinHere|known|leave|link|linkFor|lose|lost|members|move|nextMs|" +
+  "onGap|onHeard|onNotification|onState|openStream|opened|pump|readBody|renewInMs|sample|socket|socketClass|source|streaming|streams|" +
   "take|tell|tick|tokens|tracker|update|waiting";
 
 const shared = { bundle: true, minify: true, target: "es2022", legalComments: "none", logLevel: "warning" };

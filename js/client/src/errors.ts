@@ -109,33 +109,3 @@ export class Unsubscribed extends SubscriptionEnded {
     super(programId, `the broker ended the subscription: ${reason}`);
   }
 }
-
-/** The typed error of an error body; undefined when it is not one that the broker makes. */
-export function parseApiError(status: number, body: any, headers?: Headers): ApiError | undefined {
-  if (typeof body?.error !== "string" || body.status !== status) return undefined;
-  return new ApiError(
-    status,
-    body.error,
-    String(body.error_description ?? ""),
-    Array.isArray(body.errors) ? body.errors : [],
-    headers?.get("X-Request-Id") ?? "",
-    retryAfterMs(headers),
-  );
-}
-
-/** The `Retry-After` of a reply in milliseconds; 0 where there is none. */
-export function retryAfterMs(headers?: Headers): number {
-  const seconds = Number(headers?.get("Retry-After"));
-  return seconds > 0 && seconds < 1e6 ? seconds * 1000 : 0;
-}
-
-/** The typed error of a JSON-RPC error object. */
-export function parseRpcError(error: any): ClientError {
-  const code = Number(error?.code);
-  const text = String(error?.message ?? "an error without a message");
-  const body = error?.data;
-  return (
-    (body && parseApiError(Number(body.status), body)) ||
-    (code >= 400 ? new ApiError(code, text, "") : new ProtocolError(`JSON-RPC error ${code}: ${text}`))
-  );
-}

@@ -6,7 +6,7 @@
  * of the others drop what they had. `pump` goes on until every member is live: it asks from the oldest position
  * first, which serves all newer ones.
  */
-import { ApiError } from "./errors.js";
+import type { ApiError } from "./errors.js";
 import type { Link } from "./link.js";
 import { type Cursor, Gap, isSame, position, type Raw, type Tracker } from "./tracker.js";
 
@@ -143,9 +143,9 @@ export class Feed {
     try {
       await link.call("subscribe", params, undefined, (result) => this.#opened(asked, result, link));
     } catch (error) {
-      const isFinal = error instanceof ApiError && error.status < 429 && error.status !== 401;
-      if (!isFinal) throw error;
-      for (const member of [...this.members]) this.end(member, error);
+      const { status } = error as ApiError; // absent where the broker did not answer
+      if (!(status < 429) || status === 401) throw error;
+      for (const member of [...this.members]) this.end(member, error as Error);
     }
   }
 

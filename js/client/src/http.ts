@@ -6,9 +6,10 @@
  * the broker makes once. What has no body of the broker's, such as the page of a proxy, is no answer: open too.
  */
 import { Backoff } from "./backoff.js";
-import { ApiError, ConnectionFailed, ProtocolError, parseApiError, retryAfterMs } from "./errors.js";
+import { ApiError, ConnectionFailed, ProtocolError } from "./errors.js";
+import { newId } from "./ids.js";
+import { parseApiError, retryAfterMs } from "./refusals.js";
 import { sleep } from "./sleep.js";
-import { newId } from "./storage.js";
 import type { Tokens } from "./token.js";
 import type { Raw } from "./tracker.js";
 

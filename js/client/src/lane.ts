@@ -162,7 +162,7 @@ export class Lane {
       } catch (error) {
         this.problem = error as Error;
         leastMs = (error as ApiError).retryAfterMs ?? 0;
-        if (error instanceof ApiError && error.status < 429) this.#failAll(error);
+        if ((error as ApiError).status < 429) this.#failAll(error as Error);
       }
       if (!this.isWanted) return;
       this.hub.update();
@@ -205,8 +205,7 @@ export class Lane {
       if (typeof this.known?.url !== "string") throw new ProtocolError("the broker named no gateway");
       if (this.known.retryAfterMs > 0) await sleep(this.known.retryAfterMs, this.#wake.signal);
     } catch (error) {
-      const isAnswer = error instanceof ApiError && error.status <= 429;
-      if (isAnswer || typeof this.known?.url !== "string") throw error;
+      if ((error as ApiError).status <= 429 || typeof this.known?.url !== "string") throw error;
     }
   }
 
@@ -264,22 +263,20 @@ export class Lane {
   async #refused(feed: Feed, link: Link, error: Error): Promise<void> {
     if (this.link !== link || this.feeds.get(keyOf(feed.target)) !== feed) return;
     const others = [...this.feeds.values()].filter((each) => each !== feed && each.isOn).length;
-    if (error instanceof ApiError && error.status === 429 && others) {
+    const { status, retryAfterMs } = error as ApiError; // absent where the broker did not answer
+    if (status === 429 && others) {
       // Full: the broker gives one connection fewer than this.
       this.#capacity = Math.min(this.#capacity, others);
       this.feeds.delete(keyOf(feed.target));
       return this.hub.move(feed);
     }
-    if (error instanceof ApiError && error.status === 401) {
-      const { tokens } = this.hub.config.api;
+    if (!status || status === 401) {
       // The connection's token has ended, and a new one is available; otherwise this caller may not read the program.
-      return tokens.renewInMs() <= 0 ? link.lose(error) : this.fail(feed, error);
+      // Without a status, anything but a lost connection is what no broker answers.
+      const isLost = status ? this.hub.config.api.tokens.renewInMs() <= 0 : error instanceof ConnectionFailed;
+      return isLost ? link.lose(error) : this.fail(feed, error);
     }
-    if (!(error instanceof ApiError)) {
-      // Anything but a lost connection is what no broker answers.
-      return error instanceof ConnectionFailed ? link.lose(error) : this.fail(feed, error);
-    }
-    await sleep(this.#backoff.nextMs(error.retryAfterMs));
+    await sleep(this.#backoff.nextMs(retryAfterMs));
     if (this.link === link) this.#pump(feed, link);
   }
 

@@ -1,5 +1,6 @@
 /** One open WebSocket that speaks JSON-RPC 2.0: calls out, answers and notifications in. */
-import { ConnectionFailed, ConnectionLost, ProtocolError, parseRpcError } from "./errors.js";
+import { ConnectionFailed, ConnectionLost, ProtocolError } from "./errors.js";
+import { parseRpcError } from "./refusals.js";
 import type { Raw } from "./tracker.js";
 
 /** The part of the browser's `WebSocket` that is used; the class of the package `ws` has it too. */

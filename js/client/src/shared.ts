@@ -10,7 +10,7 @@ import { ConnectionLost } from "./errors.js";
 import type { Member, Target } from "./feed.js";
 import type { Carrier, State } from "./hub.js";
 import { type ToPage, type ToWorker, unpackError } from "./port.js";
-import { newId } from "./storage.js";
+import { newId } from "./ids.js";
 import type { Cursor, Raw } from "./tracker.js";
 
 export interface SharedOptions extends ClientOptions {

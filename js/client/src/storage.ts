@@ -1,4 +1,5 @@
 /** Identifiers that outlive a page. Access to storage throws in private mode and in some frames. */
+import { newId } from "./ids.js";
 
 export type Store = Pick<Storage, "getItem" | "setItem">;
 
@@ -33,10 +34,4 @@ export function keep(find: Find, key: string, text: string): void {
   } catch {
     // It lasts as long as the page.
   }
-}
-
-/** A random id. `crypto.randomUUID` exists in secure contexts only. */
-export function newId(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

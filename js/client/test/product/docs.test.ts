@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { build } from "esbuild";
 import * as index from "../../src/index.js";
-import { newId } from "../../src/storage.js";
+import { newId } from "../../src/ids.js";
 import {
   logIn,
   makeProgram,

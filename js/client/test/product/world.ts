@@ -7,7 +7,7 @@ import serverless from "@sparticuz/chromium";
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
 import { Client, type ClientOptions, type ProgramEvent } from "../../src/index.js";
 import type * as OnAirModule from "../../src/script.js";
-import { newId } from "../../src/storage.js";
+import { newId } from "../../src/ids.js";
 
 export const URL_OF_BROKER = process.env.ONAIR_URL as string;
 const CONTROL = process.env.ONAIR_CONTROL as string;

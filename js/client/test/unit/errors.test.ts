@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ApiError, HistoryLost, ProtocolError, parseApiError, parseRpcError } from "../../src/errors.js";
+import { ApiError, HistoryLost, ProtocolError } from "../../src/errors.js";
+import { parseApiError, parseRpcError } from "../../src/refusals.js";
 import { packError, unpackError } from "../../src/port.js";
 
 const BODY = {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { keptId, newId } from "../../src/storage.js";
+import { newId } from "../../src/ids.js";
+import { keptId } from "../../src/storage.js";
 
 test("an id is kept where there is storage", () => {
   const kept = new Map<string, string>();
