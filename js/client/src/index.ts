@@ -1,6 +1,18 @@
 /** Events of live television graphics in a browser: see docs/javascript.md. */
 export { type AnswerOptions, Client, type ClientOptions, type Counted, type LiveResults } from "./client.js";
-export * from "./errors.js";
+// By name: the built core, which has these, has more than is for everybody.
+export {
+  ApiError,
+  ClientError,
+  ConnectionFailed,
+  ConnectionLost,
+  type FieldFault,
+  HistoryLost,
+  ProgramDeleted,
+  ProtocolError,
+  SubscriptionEnded,
+  Unsubscribed,
+} from "./errors.js";
 export type { State, Timing } from "./hub.js";
 export type { components, OperationName, operations, Params, paths, Result } from "./operations.js";
 export type {

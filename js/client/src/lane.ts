@@ -6,28 +6,12 @@
  * then), and the loop goes on trying at a slower pace.
  */
 import { Backoff } from "./backoff.js";
-import {
-  ApiError,
-  ClientError,
-  ConnectionFailed,
-  ConnectionLost,
-  HistoryLost,
-  ProtocolError,
-} from "./errors.js";
+import { ApiError, ConnectionFailed, ConnectionLost, ProtocolError } from "./errors.js";
 import { Feed, keyOf, type Member, type Target } from "./feed.js";
-import { readBody } from "./http.js";
 import type { Hub } from "./hub.js";
 import { Link } from "./link.js";
 import { sleep } from "./sleep.js";
-import { position, type Raw } from "./tracker.js";
-
-const TOOLS = {
-  Backoff,
-  errors: { ApiError, ClientError, ConnectionFailed, HistoryLost },
-  position,
-  readBody,
-  sleep,
-};
+import type { Raw } from "./tracker.js";
 
 const CAPACITY = 100; // the broker's usual limit; a lower one shows by 429
 const STABLE_MS = 10_000; // a connection that lived this long was a good one: the delays begin anew
@@ -400,7 +384,7 @@ export class Lane {
   async #stream(feed: Feed): Promise<void> {
     try {
       const { follow } = await import("./streams.js");
-      if (this.feeds.get(keyOf(feed.target)) === feed) await follow(this, feed, TOOLS);
+      if (this.feeds.get(keyOf(feed.target)) === feed) await follow(this, feed);
     } catch (error) {
       // Its code could not be loaded: tried again when the next WebSocket fails.
       this.problem = error as Error;

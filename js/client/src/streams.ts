@@ -1,22 +1,13 @@
 /** Programs followed by Server-Sent Events, a stream each, where WebSocket is blocked. */
-import type { Backoff } from "./backoff.js";
+import { Backoff } from "./backoff.js";
 import { type Beginning, chooseBeginning, noteBeginning, servesAll } from "./beginning.js";
-import type * as errors from "./errors.js";
+import { ApiError, ClientError, ConnectionFailed, HistoryLost } from "./errors.js";
 import type { Feed } from "./feed.js";
-import type { readBody } from "./http.js";
+import { readBody } from "./http.js";
 import type { Lane } from "./lane.js";
-import type { sleep } from "./sleep.js";
+import { sleep } from "./sleep.js";
 import { readStream } from "./stream.js";
-import type { position, Raw, Tracker } from "./tracker.js";
-
-/** What the core has already: given, and not imported, so that it stays one file. */
-export interface Tools {
-  Backoff: typeof Backoff;
-  errors: Pick<typeof errors, "ApiError" | "ClientError" | "ConnectionFailed" | "HistoryLost">;
-  position: typeof position;
-  readBody: typeof readBody;
-  sleep: typeof sleep;
-}
+import { position, type Raw, type Tracker } from "./tracker.js";
 
 /** Why a stream is ended to be opened anew: for a member that needs the past, for a new token, or for silence. */
 const ANEW = "anew";
@@ -24,8 +15,7 @@ const ANEW = "anew";
 const GAP = "gap";
 
 /** Follows by one stream after another, until a link has taken over or nobody follows. */
-export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void> {
-  const { ApiError, ConnectionFailed } = tools.errors;
+export async function follow(lane: Lane, feed: Feed): Promise<void> {
   const { api, maxStreams, timing } = lane.hub.config;
   const { tokens } = api;
   if (feed.streaming) {
@@ -39,7 +29,7 @@ export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void
     return lane.fail(feed, new ConnectionFailed(`WebSocket is blocked, and ${most}`));
   }
   lane.hub.streams++;
-  const backoff = new tools.Backoff(timing.baseMs, timing.capMs);
+  const backoff = new Backoff(timing.baseMs, timing.capMs);
   let isRenewed = false;
   try {
     while (feed.members.size && !lane.hub.isClosed && !lane.link) {
@@ -47,7 +37,7 @@ export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void
       feed.streaming = ending;
       let waitMs = 0;
       try {
-        waitMs = await read(lane, feed, ending, tools);
+        waitMs = await read(lane, feed, ending);
         if (ending.signal.reason !== GAP) backoff.attempt = 0;
         isRenewed = false;
       } catch (error) {
@@ -59,7 +49,7 @@ export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void
           isRenewed = true;
         }
         lane.problem = error as Error;
-        waitMs = (error as errors.ApiError).retryAfterMs ?? 0;
+        waitMs = (error as ApiError).retryAfterMs ?? 0;
       }
       const { aborted, reason } = ending.signal;
       if (aborted && reason !== ANEW && reason !== GAP) return;
@@ -67,7 +57,7 @@ export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void
       if (reason === ANEW) continue;
       const pausing = new AbortController();
       feed.streaming = pausing;
-      await tools.sleep(backoff.nextMs(waitMs), pausing.signal);
+      await sleep(backoff.nextMs(waitMs), pausing.signal);
     }
   } finally {
     feed.streaming = undefined;
@@ -77,8 +67,7 @@ export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void
 }
 
 /** Reads one stream to its end; returns how long the gateway asks to stay away. */
-async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tools): Promise<number> {
-  const { ClientError, ConnectionFailed, HistoryLost } = tools.errors;
+async function read(lane: Lane, feed: Feed, ending: AbortController): Promise<number> {
   const { api, timing } = lane.hub.config;
   const programId = feed.programId as string;
   const token = await api.tokens.get();
@@ -94,7 +83,7 @@ async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tool
   const handlers: Record<string, (params: Raw) => void> = {
     subscribed: (params) => {
       if (lane.link) return; // it takes over
-      const head = tools.position(params);
+      const head = position(params);
       const lost = noteBeginning(trackersOf(feed), asked, head, params.recovered !== false);
       for (const member of [...feed.members]) {
         const tracker = member.tracker as Tracker;
@@ -117,7 +106,7 @@ async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tool
   try {
     const headers: HeadersInit = token ? { Authorization: `Bearer ${token}` } : {};
     const reply = await api.fetch(url, { headers, signal: ending.signal, cache: "no-store" });
-    if (!reply.ok) tools.readBody(reply, await reply.text(), url.origin);
+    if (!reply.ok) readBody(reply, await reply.text(), url.origin);
     await readStream(
       reply,
       () => heard(SILENCE_MS),

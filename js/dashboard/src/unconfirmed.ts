@@ -5,7 +5,7 @@
  * the answer, and when the user gives the change up. It outlives a reload as drafts do.
  */
 import { ApiError } from "../../client/src/index.js";
-import { newId } from "../../client/src/storage.js";
+import { newId } from "../../client/src/ids.js";
 import type { Sending } from "../../client/src/http.js";
 import { draftOf } from "./drafts.js";
 import { login } from "./session.js";
