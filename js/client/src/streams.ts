@@ -9,10 +9,15 @@ import { sleep } from "./sleep.js";
 import { readStream } from "./stream.js";
 import { position, type Raw, type Tracker } from "./tracker.js";
 
-/** Why a stream is ended to be opened anew: for a member that needs the past, for a new token, or for silence. */
+/** Why a stream is ended to be opened anew: for a member that needs the past, or for a new token. */
 const ANEW = "anew";
 /** Why it is after a delay: what it delivers has a hole. */
 const GAP = "gap";
+/** Why it is at once, elsewhere where there is another gateway: nothing came for too long. */
+const SILENT = "silent";
+
+const SILENCE_MS = 40_000; // a gateway sends something every 25 s, and one that shows life far more often
+const LATE_MS = 250; // where the page itself was held up, what has arrived meanwhile is read first
 
 /** Follows by one stream after another, until a link has taken over or nobody follows. */
 export async function follow(lane: Lane, feed: Feed): Promise<void> {
@@ -30,6 +35,7 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
   }
   lane.hub.streams++;
   const backoff = new Backoff(timing.baseMs, timing.capMs);
+  const asking: Asking = { isAlive: true };
   let isRenewed = false;
   try {
     while (feed.members.size && !lane.hub.isClosed && !lane.link) {
@@ -37,10 +43,19 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
       feed.streaming = ending;
       let waitMs = 0;
       try {
-        waitMs = await read(lane, feed, ending);
+        waitMs = await read(lane, feed, ending, asking);
         if (ending.signal.reason !== GAP) backoff.attempt = 0;
         isRenewed = false;
       } catch (error) {
+        if (
+          asking.isAlive &&
+          error instanceof ApiError &&
+          error.fields.some(({ field }) => field === "alive")
+        ) {
+          // An older gateway does not know that it may be asked to show life.
+          asking.isAlive = false;
+          continue;
+        }
         if (error instanceof ApiError && error.status < 429) {
           // A token may be refused before its time: another one is tried, once.
           if (isRenewed || error.code !== "invalid_token" || !tokens.drop(tokens.value)) {
@@ -48,13 +63,15 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
           }
           isRenewed = true;
         }
+        asking.avoid = asking.gateway;
         lane.problem = error as Error;
         waitMs = (error as ApiError).retryAfterMs ?? 0;
       }
       const { aborted, reason } = ending.signal;
-      if (aborted && reason !== ANEW && reason !== GAP) return;
+      if (aborted && ![ANEW, GAP, SILENT].includes(reason)) return;
       feed.lose();
-      if (reason === ANEW) continue;
+      if (reason === SILENT) asking.avoid = asking.gateway;
+      if (reason === ANEW || reason === SILENT) continue;
       const pausing = new AbortController();
       feed.streaming = pausing;
       await sleep(backoff.nextMs(waitMs), pausing.signal);
@@ -66,19 +83,36 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
   }
 }
 
+/** What is kept from one stream of a feed to the next. */
+interface Asking {
+  /** Whether the gateway is asked to show life. */
+  isAlive: boolean;
+  /** The gateway that was asked last. */
+  gateway?: string;
+  /** The one that failed last: another one is asked where there is one. */
+  avoid?: string | undefined;
+}
+
 /** Reads one stream to its end; returns how long the gateway asks to stay away. */
-async function read(lane: Lane, feed: Feed, ending: AbortController): Promise<number> {
+async function read(lane: Lane, feed: Feed, ending: AbortController, asking: Asking): Promise<number> {
   const { api, timing } = lane.hub.config;
   const programId = feed.programId as string;
   const token = await api.tokens.get();
   const asked = chooseBeginning(trackersOf(feed));
-  const url = streamUrl(lane.known.url, programId, asked);
+  const { url: first, servers = [] } = lane.known;
+  const gateways: string[] = [first, ...servers.map((each: Raw) => each.url)];
+  asking.gateway = gateways.find((each) => each !== asking.avoid) ?? first;
+  const url = streamUrl(asking.gateway as string, programId, asked);
+  if (asking.isAlive) url.searchParams.set("alive", "true");
   let waitMs = 0;
+  let silenceMs = SILENCE_MS;
   let timer: ReturnType<typeof setTimeout> | undefined;
   // A way that buffers shows nothing, not even the first message.
-  const heard = (limitMs: number) => {
+  const heard = (limitMs = silenceMs) => {
     clearTimeout(timer);
-    timer = setTimeout(() => ending.abort(ANEW), limitMs);
+    timer = setTimeout(() => {
+      timer = setTimeout(() => ending.abort(SILENT), LATE_MS);
+    }, limitMs);
   };
   const handlers: Record<string, (params: Raw) => void> = {
     subscribed: (params) => {
@@ -92,6 +126,11 @@ async function read(lane: Lane, feed: Feed, ending: AbortController): Promise<nu
       if (!servesAll(trackersOf(feed), head)) return ending.abort(ANEW);
       feed.openStream(head);
       lane.hub.update();
+    },
+    alive: ({ everyMs }) => {
+      // Two signs of life may be missing.
+      if (everyMs > 0) silenceMs = 2 * everyMs;
+      heard();
     },
     closed: ({ afterMs }) => {
       waitMs = Number(afterMs) || 0;
@@ -109,7 +148,7 @@ async function read(lane: Lane, feed: Feed, ending: AbortController): Promise<nu
     if (!reply.ok) readBody(reply, await reply.text(), url.origin);
     await readStream(
       reply,
-      () => heard(SILENCE_MS),
+      () => heard(),
       (method, params) => {
         (handlers[method] ?? ((each) => feed.take(method, each)))(params);
         if (!feed.members.size) ending.abort();
@@ -123,8 +162,6 @@ async function read(lane: Lane, feed: Feed, ending: AbortController): Promise<nu
     clearTimeout(timer);
   }
 }
-
-const SILENCE_MS = 40_000; // a gateway sends something every 25 s
 
 /** Those who follow by streams follow programs, and have trackers. */
 const trackersOf = (feed: Feed) => [...feed.members].map(({ tracker }) => tracker as Tracker);
