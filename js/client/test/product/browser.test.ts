@@ -244,7 +244,7 @@ describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
   test("a page that is shown again asks at once whether its connection lives", async () => {
     for (const event of ["pageshow", "visibilitychange"]) {
       const programId = await makeProgram(admin);
-      const page = await openPage(browser, pages.url);
+      const page = await openPage(browser, pages.url, initWith("window.sockets.isUnwatched = true;"));
       await follow(page, programId, { timing: { ...TIMING, idleMs: 3_600_000, answerMs: 500 } });
       await publish(admin, programId, 2);
       await hear(page, 1);
@@ -301,8 +301,8 @@ describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
 
   test("a laptop that slept finds its connection dead and recovers", async () => {
     const programId = await makeProgram(admin);
-    const page = await openPage(browser, pages.url);
-    // Idle connections are not asked: only the jump of the clock shows the sleep.
+    // Idle connections are not asked, and show no life: only the jump of the clock shows the sleep.
+    const page = await openPage(browser, pages.url, initWith("window.sockets.isUnwatched = true;"));
     await follow(page, programId, { timing: { ...TIMING, idleMs: 10_000, answerMs: 500 } });
     await publish(admin, programId, 5);
     await hear(page, 4);

@@ -136,14 +136,17 @@ export async function openBrowser(env = process.env): Promise<Browser> {
   return chromium.launch({ executablePath, args: FLAGS, headless: true, env: env as Record<string, string> });
 }
 
-/** Runs before the page's own scripts: sockets that a test can cut, block and deafen, and clocks that it can set. */
+/**
+ * Runs before the page's own scripts: sockets that a test can cut, block, deafen, and make ask for no signs of life,
+ * and clocks that it can set.
+ */
 export const INIT = `
-  const sockets = (window.sockets = { open: new Set(), made: 0, messages: 0, isBlocked: false, isDeaf: false });
+  const sockets = (window.sockets = { open: new Set(), made: 0, messages: 0, isBlocked: false, isDeaf: false, isUnwatched: false });
   sockets.cut = () => { for (const each of sockets.open) each.close(); };
   const Real = window.WebSocket;
   window.WebSocket = class extends Real {
     constructor(url) {
-      super(sockets.isBlocked ? "ws://127.0.0.1:1/" : url);
+      super(sockets.isBlocked ? "ws://127.0.0.1:1/" : sockets.isUnwatched ? url.replace("alive=true", "") : url);
       sockets.made++;
       sockets.open.add(this);
       super.addEventListener("close", () => sockets.open.delete(this));
