@@ -10,6 +10,7 @@ from broker.client import (
     AsyncClient,
     Backoff,
     Conflict,
+    ConnectionLost,
     Counted,
     Event,
     EventDeleted,
@@ -99,6 +100,22 @@ async def test_a_silent_link_is_left_for_another_connection(migrated_dsn: str) -
             await world.publish(program, 3)
             assert await following == [1, 2, 3]
             assert subscription.reconnects == 1
+            relay.cut()
+
+
+async def test_a_channel_over_a_silent_link_ends(migrated_dsn: str) -> None:
+    async with open_world(migrated_dsn, ws_alive_s=0.3) as world:
+        program = await world.program()
+        async with _client(world) as (client, relay):
+
+            async def cut() -> None:
+                await relay.carried(b'"alive"')
+                relay.freeze()
+
+            # Pings find it out after half a minute.
+            async with asyncio.timeout(20):
+                with pytest.raises(ConnectionLost):
+                    await anext(client.channels.follow(f"responses:{program}", followed=cut))
             relay.cut()
 
 
