@@ -351,6 +351,7 @@ _START = b"GET /api/v1/ws HTTP/1.1\r\n"
 REFUSED = [
     (400, HANDSHAKE.replace(b"dGhlIHNhbXBsZSBub25jZQ==", b"short")),
     (400, HANDSHAKE.replace(b"/ws HTTP", b"/ws?batch=maybe HTTP")),
+    (400, HANDSHAKE.replace(b"/ws HTTP", b"/ws?alive=maybe HTTP")),
     (401, HANDSHAKE.replace(b"/ws HTTP", b"/ws?access_token=wrong HTTP")),
     (404, HANDSHAKE.replace(b"/ws HTTP", b"/elsewhere HTTP")),
     (404, HANDSHAKE.replace(b"demo.", b"unknown.")),

@@ -43,9 +43,10 @@ class Replay:
         self.called: dict[int, str] = {}
 
     async def step(self, line: str) -> None:
-        if line == "connect":
+        if line.startswith("connect"):
             await self.close()
-            url, port = f"ws://demo.localhost:{self.world.port}/api/v1/ws", self.world.port
+            query, port = line.removeprefix("connect").strip(), self.world.port
+            url = f"ws://demo.localhost:{port}/api/v1/ws{query}"
             self.socket = await connect(url, host="127.0.0.1", port=port, proxy=None)
         elif line.startswith("producer "):
             await self.request("producer", line.removeprefix("producer "))
