@@ -1,4 +1,4 @@
-/** What a client does about a gateway that says nothing more; the gateway is scripted. */
+/** What a client does about a gateway that says nothing more, or that it leaves; the gateway is scripted. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type IncomingMessage } from "node:http";
@@ -155,4 +155,42 @@ test("a silent connection is given up when no other one can be had", async (t) =
     [1, 1],
   ]);
   assert.deepEqual(states, ["connecting", "open", "connecting", "open"]);
+});
+
+test("a gateway that leaves is used until its time, and then left without a gap", async (t) => {
+  const peer = new Peer();
+  const { next, states } = await follow(t, peer);
+  let ask = () => {};
+  const asked = new Promise<void>((resolve) => {
+    ask = resolve;
+  });
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  peer.admit = async () => {
+    ask();
+    await released;
+    return true;
+  };
+  peer.tell(0, "alive", { everyMs: NEVER_MS });
+  peer.tell(0, "reconnect", { afterMs: OFTEN_MS });
+  peer.publish(0);
+  assert.equal(await next(), 2);
+  await asked;
+  peer.publish(0);
+  assert.equal(await next(), 3);
+  peer.publish();
+  peer.publish();
+  const left = once(peer.sockets[0] as WebSocket, "close");
+  release();
+  assert.deepEqual([await next(), await next()], [4, 5]);
+  peer.publish(1);
+  assert.equal(await next(), 6);
+  await left;
+  assert.deepEqual(peer.began, [
+    [0, undefined],
+    [1, 3],
+  ]);
+  assert.deepEqual(states, ["connecting", "open"]);
 });
