@@ -44,6 +44,17 @@ def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"broker {__version__}\n"
 
 
+@pytest.mark.parametrize(("name", "version"), [("openapi", "3.1.0"), ("asyncapi", "3.0.0")])
+def test_a_document_has_the_limits_of_the_environment(
+    name: str, version: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKER_METADATA_LIMIT_BYTES", "7168")
+    assert run([name]) == 0
+    text = capsys.readouterr().out
+    assert orjson.loads(text)[name] == version
+    assert "7,168" in text
+
+
 def test_help_loads_nothing_of_the_server() -> None:
     heavy = "{'ray', 'fastapi', 'asyncpg', 'pydantic', 'httpx'}"
     code = f"import sys; from broker.cli.main import run; run(['--help']); print({heavy} & set(sys.modules))"
