@@ -25,12 +25,21 @@ Report = dict[str, Any]
 class Crowd:
     """Viewers of one or more programmes, connected and subscribed within the `with` block."""
 
-    def __init__(self, count: int, programs: int = 0, options: Sequence[str] = ()) -> None:
-        """`programs` of 0 is the one programme `bench`; `options` go to the load clients."""
+    def __init__(
+        self, count: int, programs: int = 0, options: Sequence[str] = (), *, wishes: str = ""
+    ) -> None:
+        """`programs` of 0 is the one programme `bench`; `options` go to the load clients.
+
+        Args:
+            wishes: query of the handshake, such as `alive=true`.
+        """
         self._shares = divide(count, raise_open_files(count + SPARE_FILES) - SPARE_FILES)
         subscribe = '{"programId":"bench-%"}' if programs else PROGRAM
         self._contender = Contender(
-            "broker", run_python("native", "auto", str(programs)), subscribe=subscribe
+            "broker",
+            run_python("native", "auto", str(programs)),
+            subscribe=subscribe,
+            path=f"/api/v1/ws?{wishes}",
         )
         self._options = [*options, "--programs", str(max(1, programs))]
         self._programs = max(1, programs)

@@ -30,6 +30,10 @@ COMERS_EVERY_S = 6.0
 """1,000 a minute."""
 LARGE_BYTES = 4000
 """So that those who do not read fall behind by more than the limit (1 MiB) in a few seconds."""
+SETTLE_S = 2.0
+"""Until those who have connected are idle."""
+IDLE_S = 30.0
+"""More than the interval of pings, so that each viewer has had one."""
 DEFLATED_BYTES = 1000
 """Above the size from which the gateway compresses."""
 
@@ -171,6 +175,24 @@ def storm_bursts(part: int) -> Figures:
     return figures | summarise(report), list_faults("bursts", report)
 
 
+def storm_idle(part: int) -> Figures:
+    """4,000 viewers and then 8,000 to whom nothing is published, without and with signs of life."""
+    figures: Medians = {}
+    faults = []
+    for viewers in (4_000 // part, 8_000 // part):
+        for name, wishes in (("pings", ""), ("alive", "alive=true")):
+            with Crowd(viewers, wishes=wishes) as crowd:
+                time.sleep(SETTLE_S)
+                before_s, began_s = crowd.cpu_s(), time.monotonic()
+                time.sleep(IDLE_S / part)
+                viewer_s = viewers * (time.monotonic() - began_s)
+                figures[f"{viewers}_with_{name}_CPU_us_a_viewer_and_s"] = (
+                    (crowd.cpu_s() - before_s) / viewer_s * 1e6
+                )
+                faults += list_faults(f"{viewers} with {name}", crowd.run_round(1, MESSAGE_BYTES, 0))
+    return figures, faults
+
+
 def summarise(report: Report) -> Medians:
     """What all rounds have."""
     return {
@@ -188,6 +210,7 @@ STORMS: dict[str, Callable[[int], Figures]] = {
     "slow-consumers": storm_slow,
     "compression": storm_deflate,
     "bursts": storm_bursts,
+    "idle": storm_idle,
 }
 
 
