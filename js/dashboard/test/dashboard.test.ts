@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import type { Page } from "playwright-core";
-import { newId } from "../../client/src/storage.js";
+import { newId } from "../../client/src/ids.js";
 import { openBrowser, publish, URL_OF_BROKER, until } from "../../client/test/product/world.js";
 import { askAudience, contentOf, listEvents, makeShow, vote } from "./show.js";
 import {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { Page } from "playwright-core";
-import { newId } from "../../client/src/storage.js";
+import { newId } from "../../client/src/ids.js";
 import { until } from "../../client/test/product/world.js";
 import { askAudience, listEvents, makeShow } from "./show.js";
 import {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { Page } from "playwright-core";
-import { newId } from "../../client/src/storage.js";
+import { newId } from "../../client/src/ids.js";
 import { control } from "../../client/test/product/world.js";
 import { admin, browser, DESKTOP, enter, makeUser, openStage, sees, settle, show, visit } from "./world.js";
 

@@ -1,6 +1,6 @@
 /** Shows that tests make through the API, and what is stored of them. */
 import type { Client } from "../../client/src/index.js";
-import { newId } from "../../client/src/storage.js";
+import { newId } from "../../client/src/ids.js";
 import type { Made } from "./world.js";
 
 /** A program on air with events, a poll that was answered, and a draft; in a project of its own unless one is given. */

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { Locator, Page } from "playwright-core";
 import { Client } from "../../client/src/index.js";
-import { newId } from "../../client/src/storage.js";
+import { newId } from "../../client/src/ids.js";
 import { control, makeProgram, publish, URL_OF_BROKER, until } from "../../client/test/product/world.js";
 import { contentOf, listEvents, makeShow, vote } from "./show.js";
 import {
