@@ -9,7 +9,7 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks docs picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests dashboards observability audit clean
+.PHONY: help check wheel hooks docs picture pictures screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests dashboards observability audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -158,6 +158,9 @@ test-adversity: build ## The product whose processes are killed and hang, under 
 
 screens: build ## Pictures of every overlay and every screen of the dashboard, in .build/screens.
 	$(BIN)/python -m tests.javascript.screens
+
+pictures: build ## Take the documentation's pictures of overlays and dashboard anew, into docs/pictures.
+	$(BIN)/python -m tests.javascript.screens --docs
 
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance

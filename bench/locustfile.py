@@ -10,7 +10,8 @@ It finds the product and signs in as the command line does: `BROKER_URL` (http:/
 * `Show` (tag `show`) is a studio: it watches its own program and times each event until its screen shows it.
 
 Latencies of pushes are wall-clock times between processes: run Locust on one machine or keep clocks together.
-A lost or doubled event is a failure of the entry `push`.
+A lost or doubled event is a failure of the entry `push`. What a viewer missed while it was away has an
+entry of its own, `recovered`: its latency is mostly the time away.
 """
 
 import json
@@ -123,7 +124,7 @@ class Follower:
         self._fire("subscribe", began, None)
         result = answer["result"]
         for missed in result["events"]:
-            self._take(missed)
+            self._take(missed, "recovered")
         self.epoch, self.seq = result["epoch"], result["seq"]
 
     def close(self) -> None:
@@ -143,7 +144,7 @@ class Follower:
             self._take(params)
         return params
 
-    def _take(self, params: dict[str, Any]) -> None:
+    def _take(self, params: dict[str, Any], name: str = "push") -> None:
         fault = None
         if self.epoch is not None and params["epoch"] == self.epoch and params["seq"] != self.seq + 1:
             fault = RuntimeError("an event was lost or came twice")
@@ -151,7 +152,7 @@ class Follower:
         sent_ms = (params.get("metadata") or {}).get("sentMs")
         late_ms = time.time() * 1000 - sent_ms if sent_ms else 0.0
         self._environment.events.request.fire(
-            request_type="WS", name="push", response_time=late_ms, response_length=0, exception=fault
+            request_type="WS", name=name, response_time=late_ms, response_length=0, exception=fault
         )
 
     def _fire(self, name: str, began: float, fault: Exception | None) -> None:

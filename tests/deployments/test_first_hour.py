@@ -1,9 +1,12 @@
-"""Commands of the tutorial, the README and the page on lists run as they stand, and print what is shown."""
+"""What a newcomer runs: commands of tutorial, README and page on lists as they are, and a load."""
 
 import asyncio
 import contextlib
+import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,6 +53,25 @@ def test_the_readme_runs_as_it_is_written(instance: Instance, tmp_path: Path) ->
 def test_the_page_on_lists_runs_as_it_is_written(instance: Instance, tmp_path: Path) -> None:
     path = {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"}
     _run((ROOT / "docs" / "lists.md").read_text(), instance, tmp_path, path)
+
+
+def test_six_users_of_the_load_do_all_that_users_do_without_a_fault(instance: Instance) -> None:
+    words = ["--headless", "--users", "6", "--spawn-rate", "6", "--run-time", "8s", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "locust", "-f", ROOT / "bench" / "locustfile.py", *words],
+        env=os.environ | {"BROKER_URL": instance.url, "BROKER_PASSWORD": PASSWORD},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    entries = {entry["name"]: entry for entry in json.loads(done.stdout)}
+    assert {"publish", "subscribe", "push", "publish (show)", "publish to own screen"} <= entries.keys()
+    assert [name for name, entry in entries.items() if entry["num_failures"]] == []
+    # Four viewers and the studio follow, and each gets what the producer and the studio publish.
+    assert entries["subscribe"]["num_requests"] >= 5
+    assert entries["push"]["num_requests"] > entries["publish"]["num_requests"]
 
 
 def _run(text: str, instance: Instance, folder: Path, environment: Mapping[str, str] | None = None) -> None:

@@ -23,6 +23,8 @@ def instance(tmp_path_factory: pytest.TempPathFactory, matomo: StandIn) -> Itera
     environment = {
         "BROKER_TOKEN_LIFETIME_S": TOKEN_LIFETIME_S,
         "BROKER_LOGIN_RATE_PER_ADDRESS": "0",
+        "BROKER_DRAIN_S": "1",  # clients that are still there at a stop are the tests' own
+        "BROKER_TRUSTED_PROXIES": "127.0.0.0/8,::1/128",  # votes of several networks
         "BROKER_API_REPLICAS_MIN": "1",
         "BROKER_API_REPLICAS_MAX": "1",
         **settings_for(matomo),

@@ -321,10 +321,13 @@ export function Copied({ text, label = "Copy" }: { text: string; label?: string 
 export function Table({
   label,
   head,
+  wide = [],
   children,
 }: {
   label: string;
   head: readonly string[];
+  /** Those of them that a phone has no room for; the cells have the class `wide`. */
+  wide?: readonly string[];
   children: ComponentChildren;
 }) {
   return (
@@ -333,7 +336,7 @@ export function Table({
         <thead>
           <tr>
             {head.map((text) => (
-              <th key={text} scope="col">
+              <th key={text} scope="col" class={wide.includes(text) ? "wide" : ""}>
                 {text || <span class="hidden">Actions</span>}
               </th>
             ))}

@@ -16,7 +16,7 @@ export interface VirtualProps {
   onOpen?: (index: number) => void;
   /** The first row seen and the last, for who loads what is seen. */
   onRange?: (first: number, last: number) => void;
-  /** How many rows came in front since the list began: what is read does not move away below the eyes. */
+  /** How many rows came in front since the list began, less those that went: what is read does not move away. */
   arrived?: number;
   class?: string;
 }
@@ -44,7 +44,7 @@ export function VirtualList(props: VirtualProps) {
     const element = box.current as HTMLDivElement;
     const rows = arrived - before.current;
     before.current = arrived;
-    if (rows > 0 && element.scrollTop > rowPx) element.scrollTop += rows * rowPx;
+    if (rows && element.scrollTop > rowPx) element.scrollTop += rows * rowPx;
   }, [arrived]);
 
   const first = Math.max(0, Math.floor(view.top / rowPx) - OVERSCAN);

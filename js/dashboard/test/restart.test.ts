@@ -85,6 +85,7 @@ describe("the dashboard", { timeout: 300_000 }, () => {
 /** Saves while the broker is away and the log-in has ended: it is asked for, and says that it cannot go on yet. */
 async function editsWithoutLogIn(page: Page): Promise<Locator> {
   await page.evaluate((ms) => (window as any).setAhead(ms), TOKEN_MS);
+  await pass(page, TOKEN_MS);
   await page.getByLabel("Content").fill('{"typed": "while it was away"}');
   await page.getByRole("button", { name: /Save the draft/ }).click();
   const form = page.getByRole("form", { name: "Log in again" });

@@ -1,6 +1,8 @@
 /** Shows that tests make through the API, and what is stored of them. */
+import assert from "node:assert/strict";
 import type { Client } from "../../client/src/index.js";
 import { newId } from "../../client/src/ids.js";
+import { URL_OF_BROKER } from "../../client/test/product/world.js";
 import type { Made } from "./world.js";
 
 /** A program on air with events, a poll that was answered, and a draft; in a project of its own unless one is given. */
@@ -56,8 +58,9 @@ export async function askAudience(
   programId: string,
   title: string,
   options: string[],
+  settings: Record<string, unknown> = {},
 ): Promise<string> {
-  const body = { event: "Poll#show", metadata: { title, options } };
+  const body = { event: "Poll#show", metadata: { title, options, ...settings } };
   const poll = await admin.request("POST", "/programs/{programId}/events", { path: { programId }, body });
   return (poll as { id: string }).id;
 }
@@ -82,6 +85,23 @@ export async function vote(
     path,
     body: { responses },
   });
+}
+
+/** Visitors with these names answer the first option, from an address that a proxy names. */
+export async function voteFrom(
+  address: string,
+  { project, program }: Made,
+  poll: string,
+  measureName: string,
+  names: readonly string[],
+) {
+  const responses = names.map((visitorId) => ({ measureName, contextId: poll, measureValue: 0, visitorId }));
+  const reply = await fetch(`${URL_OF_BROKER}/api/v1/responses/demo/${project}/${program}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Forwarded-For": address },
+    body: JSON.stringify({ responses }),
+  });
+  assert.deepEqual(await reply.json(), { accepted: names.length, duplicates: 0 });
 }
 
 /** All events of a program, in the order of their numbers. */

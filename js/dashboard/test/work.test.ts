@@ -5,7 +5,7 @@ import type { Locator, Page } from "playwright-core";
 import { Client } from "../../client/src/index.js";
 import { newId } from "../../client/src/ids.js";
 import { control, makeProgram, publish, URL_OF_BROKER, until } from "../../client/test/product/world.js";
-import { contentOf, listEvents, makeShow, vote } from "./show.js";
+import { askAudience, contentOf, listEvents, makeShow, vote, voteFrom } from "./show.js";
 import {
   admin,
   browser,
@@ -498,6 +498,58 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await close();
   });
 
+  test("how the votes of a watched poll came is plotted with the figures of the report", async () => {
+    const watched = await makeShow(admin, "Watched", made.project);
+    const settings = { visitors: "any", watched: true };
+    const poll = await askAudience(admin, watched.program, "Is it fair?", ["Yes", "No"], settings);
+    const inRows = Array.from({ length: 40 }, (_, index) => `bot-${index}`);
+    const others = (count: number) => Array.from({ length: count }, () => newId());
+    const votesBy = { "203.0.113.7": inRows, "198.51.100.7": others(60), "192.0.2.7": others(3) };
+    for (const [address, names] of Object.entries(votesBy))
+      await voteFrom(address, watched, poll, "isItFair", names);
+    const path = { accountId: "demo", projectId: watched.project, programId: watched.program };
+    const report = async () =>
+      (
+        await admin.request("GET", "/responses/{accountId}/{projectId}/{programId}/integrity", { path })
+      ).polls.find(({ contextId }) => contextId === poll);
+    await until(async () => (await report())?.votes === 103, "the report");
+    const told = await report();
+    assert.deepEqual([told?.networks, told?.otherVotes, told?.inRow], [[60, 40], 3, 39]);
+    assert.equal(told?.findings.length, 2);
+
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, producer);
+    await show(page, `programs/${watched.program}/polls`);
+    const region = page.getByRole("region", { name: "Is it fair?" });
+    await region.getByText("2 unusual").waitFor();
+    await region.getByText("How votes came").click();
+    for (const finding of told?.findings ?? []) await region.getByText(finding).waitFor();
+    const bars = region.getByRole("list", { name: "Votes by network" });
+    assert.deepEqual(
+      (await bars.getByRole("listitem").allInnerTexts()).map((text) => text.split(/\s*\n\s*/)),
+      [
+        ["Network 1", "58.3 %", "60"],
+        ["Network 2", "38.8 %", "40"],
+        ["All others", "2.9 %", "3"],
+      ],
+    );
+    const widths = await bars
+      .locator(".bar i")
+      .evaluateAll((all) =>
+        all.map((bar) => Math.round(Number.parseFloat((bar as HTMLElement).style.width))),
+      );
+    assert.deepEqual(widths, [58, 39, 3]);
+    const [votes, rows] = [
+      await drawn(page, "Votes by minute", "Votes"),
+      await drawn(page, "Votes by minute", "Names in rows"),
+    ];
+    assert.deepEqual([votes.sum, rows.sum], [103, 39]);
+    // A minute without votes is drawn as one, though the report leaves it out.
+    assert.ok(votes.minutes > (told?.minutes.length ?? 0), `${votes.minutes} minutes`);
+    await check(page);
+    await close();
+  });
+
   test("what is live now is seen as it begins and as it ends", async () => {
     const project = `p-${newId()}`;
     await admin.request("POST", "/projects", { body: { id: project, name: "Live" } });
@@ -595,8 +647,15 @@ async function grown(read: () => Promise<number>, than: number): Promise<number>
   return value;
 }
 
+interface Drawn {
+  sum: number;
+  most: number;
+  /** How many of them the pointer passed over. */
+  minutes: number;
+}
+
 /** What a plot says of its newest minutes, as the pointer passes over them. */
-async function drawn(page: Page, title: string, label: string): Promise<{ sum: number; most: number }> {
+async function drawn(page: Page, title: string, label: string): Promise<Drawn> {
   const figure = page.getByRole("figure").filter({ has: page.getByText(title, { exact: true }) });
   const over = figure.locator(".u-over");
   await over.scrollIntoViewIfNeeded();
@@ -612,5 +671,6 @@ async function drawn(page: Page, title: string, label: string): Promise<{ sum: n
   }
   await page.mouse.move(box.x - 5, box.y - 5);
   const values = [...found.values()];
-  return { sum: values.reduce((sum, each) => sum + each, 0), most: Math.max(0, ...values) };
+  const sum = values.reduce((sum, each) => sum + each, 0);
+  return { sum, most: Math.max(0, ...values), minutes: values.length };
 }

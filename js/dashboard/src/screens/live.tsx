@@ -82,6 +82,7 @@ function Stream({
       </div>
       {shown.length ? (
         <VirtualList
+          key={found ? "found" : "all"} // a search begins at the top
           label="Events, the newest first"
           class="events"
           count={shown.length}

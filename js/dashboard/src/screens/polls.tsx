@@ -8,13 +8,12 @@ import { useAction, useDraft, useLoaded, useTick } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { say } from "../notices.js";
 import { isPublisher } from "../session.js";
-import { Plot } from "../plot.js";
 import { Badge, Check, Choice, Empty, Failure, Field, Panel, Progress, Text } from "../ui.js";
 import { Unconfirmed } from "../unconfirmed.js";
+import { type Signs, SignsOfPoll, useSigns } from "./signs.js";
 import { EVENTS, Unanswered } from "./unanswered.js";
 
 type Entry = components["schemas"]["ReportEntry"];
-type Signs = components["schemas"]["IntegrityEntry"];
 
 export function PollsTab({ log, projectId }: { log: EventLog; projectId: string | null }) {
   const version = log.version.value;
@@ -69,67 +68,10 @@ function stateOf({ metadata }: ProgramEvent, nowMs: number): State {
   return nowMs < opens ? "scheduled" : "open";
 }
 
-/** How the votes of each watched poll came. */
-function useSigns({ client, programId }: EventLog, projectId: string | null): ReadonlyMap<string, Signs> {
-  const report = useLoaded(
-    () =>
-      client.request("GET", "/responses/{accountId}/{projectId}/{programId}/integrity", {
-        path: { accountId: client.account, projectId: projectId ?? "undefined", programId },
-      }),
-    [client, programId, projectId],
-    10_000,
-  );
-  return useMemo(() => {
-    const found = new Map<string, Signs>();
-    for (const entry of report.value?.polls ?? [])
-      if (entry.isWatched && !found.has(entry.contextId)) found.set(entry.contextId, entry);
-    return found;
-  }, [report.value]);
-}
-
-/** What looks wrong in the votes of a poll: by minute as a plot, by network as bars. */
-function Signs({ signs }: { signs: Signs }) {
-  const { times, lines } = useMemo(
-    () => ({
-      times: signs.minutes.map(({ timestamp }) => timestamp / 1000),
-      lines: [
-        { label: "Votes", colour: 1, values: signs.minutes.map(({ votes }) => votes) },
-        { label: "Names in rows", colour: 2, values: signs.minutes.map(({ inRow }) => inRow) },
-      ],
-    }),
-    [signs],
-  );
-  const networks = signs.networks.map((votes, index) => [`Network ${index + 1}`, votes] as const);
-  return (
-    <details>
-      <summary>
-        How votes came
-        {signs.findings.length > 0 && <Badge>{signs.findings.length} unusual</Badge>}
-      </summary>
-      {signs.findings.map((finding) => (
-        <p key={finding}>{finding}</p>
-      ))}
-      <Plot title="Votes by minute" times={times} lines={lines} />
-      <ul class="bars" aria-label="Votes by network">
-        {[...networks, ["All others", signs.otherVotes] as const].map(([label, votes]) => (
-          <li key={label}>
-            <span class="bar-label">{label}</span>
-            <span class="bar" aria-hidden="true">
-              <i style={{ width: signs.votes ? `${(100 * votes) / signs.votes}%` : "0" }} />
-            </span>
-            <span class="bar-number">{percent(votes, signs.votes)}</span>
-            <span class="bar-number count">{count(votes)}</span>
-          </li>
-        ))}
-      </ul>
-    </details>
-  );
-}
-
-/** Answers by option, for each poll. They are read when the tab opens and after a pause, and pushed in between. */
 /** What is known of earlier answers: a poll without results may have some until they are read. */
 type Before = "read" | "loading" | "unknown";
 
+/** Answers by option, for each poll. They are read when the tab opens and after a pause, and pushed in between. */
 function useTotals(log: EventLog, projectId: string | null) {
   const { client, programId } = log;
   const [totals, setTotals] = useState<ReadonlyMap<string, Record<string, number>>>(new Map());
@@ -254,7 +196,7 @@ function Poll({
           </>
         )}
       </p>
-      {signs && signs.votes > 0 && <Signs signs={signs} />}
+      {signs && signs.votes > 0 && <SignsOfPoll signs={signs} />}
       <Progress of={change} />
     </section>
   );

@@ -6,7 +6,7 @@ import { JsonField, parseObject } from "../json.js";
 import { ask } from "../notices.js";
 import { go } from "../routes.js";
 import { Choice, Panel, Progress, Text } from "../ui.js";
-import type { Program } from "./programs.js";
+import type { Program } from "./program_pages.js";
 import { ProjectChoice } from "./project_choice.js";
 
 interface Draft {

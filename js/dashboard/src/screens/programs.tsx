@@ -1,6 +1,5 @@
 /** Programs: what is live now, and all that the user may see. */
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { components } from "../../../client/src/index.js";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { connection } from "../connection.js";
 import { dateTime, compact, count } from "../format.js";
 import { useAction, useLoaded, useSettled } from "../hooks.js";
@@ -22,11 +21,9 @@ import {
   Text,
 } from "../ui.js";
 import { VirtualList } from "../virtual.js";
+import { type Program, usePages } from "./program_pages.js";
 import { ProjectChoice } from "./project_choice.js";
 
-export type Program = components["schemas"]["ProgramResource"];
-
-const PAGE = 100;
 const LIVE_MS = 5_000;
 const CARDS = 12;
 
@@ -106,13 +103,15 @@ function LiveNow() {
   );
 }
 
-/** All programs that the user may publish to, any number of them: the pages that are seen are read. */
+/** All programs that the user may publish to. */
 function Search() {
   const [search, setSearch] = useState("");
   const [status, setStatus] = useState("");
   const settled = useSettled(search, 250);
   const pages = usePages(settled, status);
-  const [selected, setSelected] = useState<number | undefined>(undefined);
+  // A row of the list as it was then: it moves as programs come and go.
+  const [selected, setSelected] = useState<{ row: number; arrived: number } | undefined>(undefined);
+  useEffect(() => setSelected(undefined), [settled, status]);
   return (
     <Panel
       title="All programs"
@@ -142,8 +141,9 @@ function Search() {
           count={pages.total ?? 0}
           rowPx={44}
           keyOf={(index) => pages.items.get(index)?.id ?? index}
-          selected={selected}
-          onSelect={setSelected}
+          arrived={pages.arrived}
+          selected={selected && selected.row + pages.arrived - selected.arrived}
+          onSelect={(row) => setSelected({ row, arrived: pages.arrived })}
           onOpen={(index) => {
             const program = pages.items.get(index);
             if (program) go("programs", program.id);
@@ -171,77 +171,6 @@ function Row({ program }: { program: Program | undefined }) {
       <span class="when wide">{dateTime(program.scheduledStartTime)}</span>
     </>
   );
-}
-
-interface Pages {
-  total: number | undefined;
-  items: ReadonlyMap<number, Program>;
-  error: unknown;
-  need: (first: number, last: number) => void;
-}
-
-/** A list of unknown length, read a page at a time where it is looked at. */
-function usePages(search: string, status: string): Pages {
-  const [state, setState] = useState<{ total?: number; error?: unknown }>({});
-  const [version, setVersion] = useState(0);
-  const cache = useRef({ items: new Map<number, Program>(), asked: new Set<number>() });
-  const client = connection.value;
-
-  const read = (page: number) => {
-    const { current } = cache;
-    if (current.asked.has(page)) return;
-    current.asked.add(page);
-    const query = { limit: PAGE, skip: page * PAGE, sort: "createdTime", order: "desc", search, status };
-    if (!search) delete (query as any).search;
-    if (!status) delete (query as any).status;
-    client.request("GET", "/programs/filter", { query: query as never }).then(
-      ({ items, total }) => {
-        if (cache.current !== current) return;
-        items.forEach((program, index) => current.items.set(page * PAGE + index, program));
-        setState({ total });
-      },
-      (error) => {
-        current.asked.delete(page);
-        if (cache.current === current) setState((before) => ({ ...before, error }));
-      },
-    );
-  };
-
-  useEffect(() => {
-    cache.current = { items: new Map(), asked: new Set() };
-    setState({});
-    read(0);
-  }, [search, status, client, version]);
-
-  // Programs that come, go and change are seen at once.
-  useEffect(() => {
-    const control = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const again = () => {
-      clearTimeout(timer);
-      timer = setTimeout(() => setVersion((before) => before + 1), 500);
-    };
-    const follow = async () => {
-      for await (const { method, params } of client.follow("programs", { signal: control.signal })) {
-        const { items } = cache.current;
-        const known = [...items].find(([, each]) => each.id === params.program?.id)?.[0];
-        if (method === "program" && known !== undefined && params.change !== "deleted") {
-          items.set(known, params.program);
-          setState((before) => ({ ...before }));
-        } else again();
-      }
-    };
-    follow().catch((error) => !control.signal.aborted && setState((before) => ({ ...before, error })));
-    return () => {
-      control.abort();
-      clearTimeout(timer);
-    };
-  }, [client]);
-
-  const need = (first: number, last: number) => {
-    for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page++) read(page);
-  };
-  return { total: state.total, items: cache.current.items, error: state.error, need };
 }
 
 /** The programs of the user's projects, for who may not publish. */

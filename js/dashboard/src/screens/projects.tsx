@@ -50,16 +50,20 @@ export function ProjectsScreen() {
               return <Empty>{all.length ? "No project is like this." : "There is no project yet."}</Empty>;
             return (
               <>
-                <Table label="Projects" head={["Name", "Id", "Description", "Changed"]}>
+                <Table
+                  label="Projects"
+                  head={["Name", "Id", "Description", "Changed"]}
+                  wide={["Id", "Description"]}
+                >
                   {found.slice(0, MOST_ROWS).map((project) => (
                     <tr key={project.id}>
                       <td>
                         <a href={to("projects", project.id)}>{project.name}</a>
                       </td>
-                      <td>
+                      <td class="wide">
                         <code>{project.id}</code>
                       </td>
-                      <td>{project.description}</td>
+                      <td class="wide">{project.description}</td>
                       <td>{dateTime(project.updatedTime)}</td>
                     </tr>
                   ))}

@@ -57,7 +57,11 @@ export function UsersScreen() {
             if (!found.length) return <Empty>No user is like this.</Empty>;
             return (
               <>
-                <Table label="Users" head={["User", "Name", "E-mail", "Role", "Projects"]}>
+                <Table
+                  label="Users"
+                  head={["User", "Name", "E-mail", "Role", "Projects"]}
+                  wide={["E-mail", "Projects"]}
+                >
                   {found.slice(0, MOST_ROWS).map((user) => (
                     <tr key={user.id}>
                       <td>
@@ -66,11 +70,11 @@ export function UsersScreen() {
                         </button>
                       </td>
                       <td>{user.name}</td>
-                      <td>{user.email}</td>
+                      <td class="wide">{user.email}</td>
                       <td>
                         <Badge kind={user.role === "admin" ? "good" : ""}>{user.role}</Badge>
                       </td>
-                      <td>{user.projectIds.join(", ")}</td>
+                      <td class="wide">{user.projectIds.join(", ")}</td>
                     </tr>
                   ))}
                 </Table>
