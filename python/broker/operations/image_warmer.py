@@ -4,6 +4,9 @@ So a picture is made as a viewer's would be, by whichever replica the ingress ch
 where there is none. Besides those who ask for it, published events are read for URLs, at the fields that the
 settings name. That never delays a publish: a URL is put in a queue when the event has been committed, and
 what finds the queue full is dropped and counted.
+
+A picture may have been purged a moment ago, for the same change that asks for it now. So each request names
+the newest purge, which the replica has to know before it answers from a cache (`purge_notices`).
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from broker.image_urls import image_path
 from broker.images.account_rules import AccountRules
 from broker.images.errors import InvalidOptions
 from broker.images.options import parse_options
+from broker.images.purge_notices import HEADER, write_notice
 from broker.metrics import catalogue
 from broker.metrics.counts import Count, Sample
 from broker.settings import SettingError, Settings
@@ -70,13 +74,21 @@ class ImageWarmer:
     Args:
         host: of the ingress of this node.
         rules: of accounts, for the keys of those that demand signed URLs.
+        newest_purge: its number.
     """
 
     def __init__(
-        self, settings: Settings, host: str, rules: Callable[[str], Awaitable[AccountRules]], clock: Clock
+        self,
+        settings: Settings,
+        host: str,
+        rules: Callable[[str], Awaitable[AccountRules]],
+        newest_purge: Callable[[], Awaitable[int]],
+        clock: Clock,
     ) -> None:
         self._base_url = httpx.URL(scheme="http", host=host, port=settings.http_port)
         self._rules = rules
+        self._newest_purge = newest_purge
+        self._ingress_key = settings.ingress_key
         self._clock = clock
         self._timeout_s = settings.images_timeout_s + _SPARE_S
         self._warm_s = min(2 * self._timeout_s, max(1.0, settings.http_timeout_s - _SPARE_S))
@@ -173,11 +185,12 @@ class ImageWarmer:
         try:
             async with asyncio.timeout(self._timeout_s):
                 target = await self._target(account, url, options)
-                reply = await self._opened().head(target)
+                told = {HEADER: write_notice(self._ingress_key, await self._newest_purge())}
+                reply = await self._opened().head(target, headers=told)
                 if reply.status_code == httpx.codes.OK:
                     return Told(reply.status_code, is_hit=reply.headers.get("x-cache") == "HIT")
                 if reply.status_code != Unavailable.status:
-                    reply = await self._opened().get(target)
+                    reply = await self._opened().get(target, headers=told)
                 if reply.status_code == httpx.codes.OK:  # it is there now
                     return Told(reply.status_code)
                 return Told(reply.status_code, _error_of(reply))
