@@ -28,7 +28,7 @@ from broker.images.body_files import receive_body
 from broker.images.decoded import KeptFrames
 from broker.images.decoding import CheckedPicture, check_picture, open_libvips
 from broker.images.errors import UnprocessableImage
-from broker.images.jobs import Job, JobReply, Planned
+from broker.images.jobs import Job, JobReply, Planned, send_result
 from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
@@ -57,7 +57,7 @@ def serve(theirs: socket.socket, memory_bytes: int, job_s: float, kept_idle_s: f
             data = receive_body(theirs)
             # setitimer(2): time of all threads, in user and kernel mode. Nobody handles the signal.
             signal.setitimer(signal.ITIMER_PROF, job_s)
-            _work(connection, job, data, kept)
+            send_result(theirs, _work(connection, job, data, kept))
             signal.setitimer(signal.ITIMER_PROF, 0)
             del data  # until the next job it would keep a file open that nobody else has any more
     except (EOFError, OSError):
@@ -82,7 +82,8 @@ def _enclose(memory_bytes: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
 
 
-def _work(connection: Connection, job: Job, data: memoryview, kept: KeptFrames) -> None:
+def _work(connection: Connection, job: Job, data: memoryview, kept: KeptFrames) -> bytes:
+    """Do a job and send its reply; the bytes of the result are still to be sent."""
     encode = msgspec.msgpack.encode
     try:
         picture = check_picture(data, job.limits)
@@ -96,7 +97,7 @@ def _work(connection: Connection, job: Job, data: memoryview, kept: KeptFrames) 
     except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
         reply, body = JobReply("the image cannot be processed", repr(error)[:500]), b""
     connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
-    connection.send_bytes(body)
+    return body
 
 
 def _peak_bytes() -> int:

@@ -35,7 +35,7 @@ from broker.concurrency.shares import NOBODY, Asker, Shares
 from broker.errors import Unavailable
 from broker.images.body_files import BodyFile, send_body
 from broker.images.errors import DecoderEnded, UnprocessableImage
-from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned
+from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned, receive_result
 from broker.images.turns import Turns
 
 _CHILD = "broker.images.child"
@@ -255,13 +255,12 @@ class _Worker:
         send_body(self._socket, source)
         said = msgspec.msgpack.decode(self._receive(), type=Planned | JobReply)
         if isinstance(said, JobReply):
-            self._connection.recv_bytes(0)
-            return said, b""
+            return said, receive_result(self._socket, 0)
         with room.taken(said.pixels, leash):
             self._connection.send_bytes(b"")
             reply = msgspec.msgpack.decode(self._receive(), type=JobReply)
             self.is_keeping = reply.is_kept
-            return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
+            return reply, receive_result(self._socket, MAX_RESULT_BYTES)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
