@@ -151,14 +151,14 @@ class ImageWarmer:
         """Have pictures made; returns what each is answered, those that take too long as unavailable.
 
         Raises:
-            Unavailable: the account's rules are not known.
+            Unavailable: the account's rules are not known, or the database is unavailable.
         """
-        told = [_TOO_LATE] * len(wanted)
+        told, purge = [_TOO_LATE] * len(wanted), await self._newest_purge()
         left = iter(enumerate(wanted))
 
         async def make() -> None:
             for place, (url, options) in left:
-                told[place] = await self._ask(account, url, options)
+                told[place] = await self._ask(account, url, options, purge)
 
         await self._rules(account)
         with suppress(TimeoutError):
@@ -170,7 +170,7 @@ class ImageWarmer:
     async def _make_noted(self) -> None:
         while True:
             account, url, options = await self._queue.get()
-            told = await self._ask(account, url, options)
+            told = await self._ask_anew(account, url, options)
             if told.error is None:
                 self._count.add("hit" if told.is_hit else "made")
             else:
@@ -180,12 +180,20 @@ class ImageWarmer:
                     extra={"account": account, "options": options, "error": told.error},
                 )
 
-    async def _ask(self, account: str, url: str, options: str) -> Told:
+    async def _ask_anew(self, account: str, url: str, options: str) -> Told:
+        """Ask for the picture of an event, which may have been purged while it was queued."""
+        try:
+            purge = await self._newest_purge()
+        except Unavailable as error:
+            return Told(error.status, error.name)
+        return await self._ask(account, url, options, purge)
+
+    async def _ask(self, account: str, url: str, options: str, purge: int) -> Told:
         """Ask for a picture without its bytes; an error is asked for again, for its name."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 target = await self._target(account, url, options)
-                told = {HEADER: write_notice(self._ingress_key, await self._newest_purge())}
+                told = {HEADER: write_notice(self._ingress_key, purge)}
                 reply = await self._opened().head(target, headers=told)
                 if reply.status_code == httpx.codes.OK:
                     return Told(reply.status_code, is_hit=reply.headers.get("x-cache") == "HIT")
