@@ -169,7 +169,7 @@ CASES: dict[str, tuple[int, str | None, Params]] = {
         1, "admin", there(interval="hour", **{"from": "2020-01-01", "to": "2020-01-02"}),
     ),
     "purgeImages": (3, "admin", lambda scene: {"url": f"https://a.test/{scene.count}.png"}),
-    "warmImages": (0, "admin", there(urls=["https://a.test/a.png"], options=["w=51"])),
+    "warmImages": (1, "admin", there(urls=["https://a.test/a.png"], options=["w=51"])),
     "filterAudit": (1, "admin", there(limit=100)),
     "connect": (1, None, there()),
     "addResponses": (

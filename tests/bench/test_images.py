@@ -18,6 +18,7 @@ from bench.images.processes import tree_cpu_s, tree_pss_mb
 from bench.peers.install import PEERS, PINS
 from bench.scenes import find_missed
 from broker.images.decoding import read_header
+from broker.images.faces.inference import Runtime
 from broker.images.geometry import Size
 from broker.images.jobs import DecodeLimits
 
@@ -84,6 +85,26 @@ def test_a_machine_without_a_gpu_says_that_nothing_was_measured(
     monkeypatch.setattr(gpu, "available_providers", lambda: ["CPUExecutionProvider"])
     assert gpu.measure_gpu(1) == ({}, [])
     assert capsys.readouterr().out == "GPU: not measured, because none is here\n"
+
+
+def test_where_a_gpu_computes_the_whole_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the GPU, in whose place the CPU computes, with batches of its own."""
+    net = gpu.load(Runtime(("CPUExecutionProvider",), (1, 2), 1))
+    monkeypatch.setattr(gpu, "load", lambda _runtime: net)
+    monkeypatch.setattr(gpu, "_BATCH", 2)
+    monkeypatch.setattr(gpu, "available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(gpu, "_computes_on_gpu", lambda runtime: runtime.is_gpu)
+    ((scene, figures),) = gpu.measure_gpu(1)[0].items()
+    assert scene == "detection on a GPU"
+    assert set(figures) == {
+        "CPU_per_s",
+        "one_by_one_per_s",
+        "batched_per_s",
+        "of_the_CPU",
+        "share_of_a_request",
+        "projected_per_s_of_16_cores",
+    }
+    assert min(figures.values()) > 0
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ async def opened(directory: Path, answer: Answer) -> AsyncIterator[tuple[AsyncCl
         open_stage(directory, open_fetcher(upstream.port)) as stage,
     ):
         clock = SystemClock()
-        app = ImageApp(Settings(), clock, IdSource(clock), stage.service.get, stage.usage)
+        app = ImageApp(
+            Settings(), clock, IdSource(clock), stage.service.get, stage.service.know_purges, stage.usage
+        )
         async with (
             served("pictures", app) as host,
             AsyncClient(f"http://{host}", account="demo", token="a-token") as client,

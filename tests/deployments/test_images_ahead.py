@@ -127,6 +127,28 @@ def test_pictures_are_made_on_demand(
         stranger.images.warm([pictures.url("/a.png")])
 
 
+def test_what_was_purged_a_moment_ago_is_made_anew_on_demand(
+    instance: Instance, client: Client, pictures: PictureServer
+) -> None:
+    path = "/a.png?warm-again"
+
+    async def warm_by_socket() -> None:
+        async with (
+            AsyncClient(instance.url, username="admin", password=PASSWORD) as connecting,
+            connecting.socket() as socket,
+        ):
+            await socket.call("warmImages", {"urls": [pictures.url(path)], "options": ["w=50"]})
+
+    client.images.warm([pictures.url(path)], ["w=50"])
+    client.images.purge(pictures.url(path))
+    client.images.warm([pictures.url(path)], ["w=50"])
+    assert pictures.seen.count(path) == 2
+    client.images.purge(pictures.url(path))
+    asyncio.run(warm_by_socket())
+    assert pictures.seen.count(path) == 3
+    assert client.images.fetch(pictures.url(path), "w=50").is_hit
+
+
 def test_the_sdk_fetches_and_describes(client: Client, pictures: PictureServer) -> None:
     picture = client.images.fetch(pictures.url("/a.png"), "w=50,f=webp")
     assert (picture.media_type, picture.body[8:12]) == ("image/webp", b"WEBP")

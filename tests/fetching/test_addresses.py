@@ -121,6 +121,8 @@ def test_no_form_that_carries_an_ipv4_address_is_public(inner: IPv4Address, rest
         "local NAT64": 0x64FF9B0001 << 80 | number,
         "6to4": 0x2002 << 112 | number << 80 | rest,
         "Teredo": 0x20010000 << 96 | rest << 32 | (number ^ 0xFFFFFFFF),
+        "ISATAP of a private address": 0x2A00 << 112 | 0x5EFE << 32 | number,
+        "ISATAP of a public address": 0x2A00 << 112 | 0x02005EFE << 32 | number,
     }
     for form, value in forms.items():
         assert not is_public(IPv6Address(value)), form

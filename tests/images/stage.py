@@ -14,6 +14,7 @@ from broker.domain.statistics import ImagesUsed
 from broker.errors import NotFound
 from broker.fetching.fetcher import Fetcher
 from broker.images.account_rules import AccountRules
+from broker.images.body_files import BodyFile
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import FacesUnavailable
 from broker.images.geometry import Face, Size
@@ -56,11 +57,11 @@ class CountedWorkers(Workers):
         self.had_kept: list[bool] = []
 
     async def run(
-        self, job: Job, data: bytes, asker: Asker = NOBODY, kept: KeptPicture | None = None
+        self, job: Job, source: BodyFile, asker: Asker = NOBODY, kept: KeptPicture | None = None
     ) -> tuple[JobReply, bytes]:
         self.tasks.append(job.task)
         self.had_kept.append(kept is not None and kept.worker is not None)
-        return await super().run(job, data, asker, kept)
+        return await super().run(job, source, asker, kept)
 
 
 @dataclass

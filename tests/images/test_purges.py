@@ -13,7 +13,7 @@ from broker.images.errors import SourceFailed
 from broker.images.geometry import Face, Point
 from broker.images.purges import PurgeBook, PurgeFollower, source_of
 from broker.storage.database import Database
-from broker.storage.image_purges import ALL, MAX_SOURCES, ImagePurges
+from broker.storage.image_purges import ALL, MAX_SOURCES, ImagePurges, Purge
 from tests.auth.services import open_database
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
 from tests.images.pictures import gradient
@@ -210,6 +210,23 @@ def test_the_room_of_what_is_purged_is_given_up(tmp_path: Path) -> None:
     run(tmp_path, answer, work, faces=KnownFaces((FACE,)))
 
 
+def test_the_room_is_given_up_where_a_request_has_read_the_purge(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/a.png"))
+        stage.purges.add("demo", upstream.url("/a.png"))
+        await stage.service.know_purges(1)
+        follower = PurgeFollower(
+            stage.book, tmp_path, stage.service.forget_purged, stage.service.remove_purged
+        )
+        running = asyncio.create_task(follower.run())
+        while not (tmp_path / "purged").exists():  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.01)
+        running.cancel()
+        assert files(tmp_path)["results"] == 0
+
+    run(tmp_path, reply(body=SMALL), work)
+
+
 def files(directory: Path) -> dict[str, int]:
     """Cache → its entries."""
     return {name: len(list((directory / name).glob("*/*"))) for name in ("results", "sources", "faces")}
@@ -244,13 +261,38 @@ async def test_purges_are_read_in_the_order_of_their_numbers(database: Database)
     before = one.origin("demo", "http://a.test/")
     assert not one.is_gone(before)
     await stored.add("demo", source_of("http://a.test/"))
-    assert [purge.account for purge in await one.read()] == ["demo"]
+    await one.read()
     assert one.is_gone(before)
     assert not one.is_gone(one.origin("demo", "http://a.test/"))
-    assert await one.read() == []
     await two.read()  # a replica that starts now
     assert two.is_gone(before)
     assert two.number == one.number
+
+
+@pytest.mark.anyio
+@pytest.mark.postgres
+async def test_who_is_told_of_a_purge_reads_it_once(database: Database) -> None:
+    stored = CountedPurges(database)
+    book = PurgeBook(stored)
+    assert await stored.get_head() == 0
+    await book.catch_up(0)
+    before = book.origin("demo", "http://a.test/")
+    await stored.add("demo", source_of("http://a.test/"))
+    told = await stored.get_head()
+    await asyncio.gather(*(book.catch_up(told) for _ in range(5)))
+    assert book.is_gone(before)
+    assert (book.number, book.last) == (told, told)
+    assert stored.reads == 2
+
+
+class CountedPurges(ImagePurges):
+    """The repository, which counts how often it is read."""
+
+    reads = 0
+
+    async def list_after(self, number: int) -> tuple[int, list[Purge]]:
+        self.reads += 1
+        return await super().list_after(number)
 
 
 @pytest.mark.anyio

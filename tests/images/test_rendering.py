@@ -144,11 +144,21 @@ def test_colours_become_srgb() -> None:
         .cast("uchar")
         .copy(interpretation="cmyk")
     )
-    deep = (pyvips.Image.black(50, 50, bands=3) + 30_000).cast("ushort").copy(interpretation="rgb16")
+    deep = pyvips.Image.black(50, 50, bands=3).linear(1, [60_000, 30_000, 1_000]).cast("ushort")
+    deep = deep.copy(interpretation="rgb16")
     gray = (pyvips.Image.black(50, 50) + 77).cast("uchar").copy(interpretation="b-w")
-    for source in (cmyk.jpegsave_buffer(), deep.pngsave_buffer(), gray.pngsave_buffer()):
-        image = opened(ask(bytes(source), "f=webp"))
-        assert (image.interpretation, image.bands, image.format) == ("srgb", 3, "uchar")
+    deep_gray = (pyvips.Image.black(50, 50) + 30_000).cast("ushort").copy(interpretation="grey16")
+    # Of ink there is no exact colour: the profile decides, here that of libvips.
+    for source, color in (
+        (cmyk.jpegsave_buffer(), (197, 79, 127)),
+        (deep.pngsave_buffer(), (234, 117, 4)),
+        (gray.pngsave_buffer(), (77, 77, 77)),
+        (deep_gray.pngsave_buffer(), (117, 117, 117)),
+    ):
+        for options in ("f=png", "w=50,h=50,fit=fill,f=png", "w=50,h=50,fit=face,f=webp"):
+            image = opened(ask(bytes(source), options))
+            assert (image.interpretation, image.format) == ("srgb", "uchar")
+            assert near(image, 25, 25, color, tolerance=4)
     palette = gradient(50, 50).pngsave_buffer(palette=True)
     assert near(opened(ask(bytes(palette), "f=jpg")), 25, 25, (127, 127, 128), tolerance=16)
 
@@ -257,6 +267,37 @@ def test_a_line_has_a_preview(side: tuple[int, int], kind: str) -> None:
     """A JPEG's decoder shrinks no side to nothing: it refuses."""
     seen = previewed(save(gradient(*side), kind))
     assert seen.size == Size(*(min(640, max(1, round(each * 640 / max(*side, 640)))) for each in side))
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif"])
+@pytest.mark.parametrize(
+    ("side", "sizes"),
+    [
+        pytest.param((1, 1), [(1, 1), (1, 1), (200, 200), (50, 50), (100, 50), (1, 1), (50, 100)], id="dot"),
+        pytest.param(
+            (1, 10_000),
+            [(1, 10_000), (1, 200), (1, 200), (50, 50), (100, 50), (1, 50), (50, 100)],
+            id="line",
+        ),
+    ],
+)
+def test_dots_and_lines_are_made_in_every_mode(
+    side: tuple[int, int], sizes: list[tuple[int, int]], kind: str
+) -> None:
+    data, modes = (
+        save(gradient(*side), kind),
+        (
+            "-",
+            "h=200",
+            "h=200,fit=scale",
+            "w=50,h=50,fit=fill",
+            "w=100,h=50,fit=fit",
+            "w=50,h=50,fit=crop",
+            "w=50,h=100,fit=face",
+        ),
+    )
+    made = [opened(ask(data, mode)) for mode in modes]
+    assert [(image.width, image.height) for image in made] == sizes
 
 
 def test_garbage_after_the_end_is_ignored() -> None:

@@ -14,6 +14,7 @@ import pyvips
 
 from broker.concurrency.shares import Asker
 from broker.errors import Unavailable
+from broker.images.body_files import BodyFile
 from broker.images.errors import DecoderEnded, UnprocessableImage
 from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
@@ -27,6 +28,10 @@ RENDER = Job("render", DecodeLimits(), parse_options("w=50,f=jpg"))
 
 def open_workers(**config: object) -> Workers:
     return Workers(WorkerConfig(**{"processes": 1, **config}))  # type: ignore[arg-type]
+
+
+def as_file(data: bytes) -> BodyFile:
+    return BodyFile.of_bytes(data)
 
 
 def children() -> list[psutil.Process]:
@@ -52,11 +57,11 @@ def test_a_picture_is_made_described_and_previewed() -> None:
     async def ask() -> None:
         workers = open_workers()
         try:
-            reply, body = await workers.run(RENDER, SMALL)
+            reply, body = await workers.run(RENDER, as_file(SMALL))
             assert (reply.size.width, reply.format, body[:2]) == (50, "jpg", b"\xff\xd8")
-            reply, body = await workers.run(Job("preview", DecodeLimits()), SMALL)
+            reply, body = await workers.run(Job("preview", DecodeLimits()), as_file(SMALL))
             assert (reply.size.width, reply.scale, len(body)) == (64, 1.0, 64 * 48 * 3)
-            reply, _ = await workers.run(Job("describe", DecodeLimits()), SMALL)
+            reply, _ = await workers.run(Job("describe", DecodeLimits()), as_file(SMALL))
             assert reply.description is not None
             assert reply.description.type == "image/png"
         finally:
@@ -70,9 +75,9 @@ def test_a_broken_picture_costs_no_process() -> None:
     async def ask() -> None:
         workers = open_workers()
         with pytest.raises(UnprocessableImage):
-            await workers.run(RENDER, SMALL[:100])
+            await workers.run(RENDER, as_file(SMALL[:100]))
         (before,) = children()
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         assert children() == [before]
         await workers.close()
 
@@ -84,7 +89,7 @@ def test_a_process_knows_no_environment_and_writes_no_file(monkeypatch: pytest.M
 
     async def ask() -> None:
         workers = open_workers(memory_bytes=700 << 20)
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         (process,) = children()
         assert not process.environ()
         assert process.rlimit(psutil.RLIMIT_FSIZE) == (0, 0)
@@ -94,10 +99,10 @@ def test_a_process_knows_no_environment_and_writes_no_file(monkeypatch: pytest.M
     asyncio.run(ask())
 
 
-def slow_job() -> tuple[Job, bytes]:
+def slow_job() -> tuple[Job, BodyFile]:
     """Quantising the colours of sixty frames takes seconds."""
     source = bytes(animation(800, 800, 60).webpsave_buffer(Q=10, effort=0))
-    return Job("render", DecodeLimits(), parse_options("f=gif")), source
+    return Job("render", DecodeLimits(), parse_options("f=gif")), as_file(source)
 
 
 def test_a_crash_fails_its_own_request() -> None:
@@ -108,11 +113,11 @@ def test_a_crash_fails_its_own_request() -> None:
             while sum(process.cpu_times().user for process in children()) < 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         (victim,) = children()
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         victim.send_signal(signal.SIGSEGV)
         with pytest.raises(UnprocessableImage, match="cannot be processed"):
             await crashing
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         await workers.close()
 
     asyncio.run(ask())
@@ -133,10 +138,10 @@ def test_a_process_that_takes_too_much_processor_time_is_ended() -> None:
 def test_a_machine_that_has_no_time_costs_no_picture() -> None:
     async def ask() -> None:
         workers = open_workers(job_s=1)
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         (process,) = children()
         process.suspend()
-        asked = asyncio.create_task(workers.run(RENDER, SMALL))
+        asked = asyncio.create_task(workers.run(RENDER, as_file(SMALL)))
         await asyncio.wait([asked], timeout=1.5)
         process.resume()
         reply, _ = await asked
@@ -150,11 +155,11 @@ def test_a_machine_that_has_no_time_costs_no_picture() -> None:
 def test_processor_time_is_counted_for_each_job() -> None:
     async def ask() -> None:
         workers = open_workers(job_s=0.5)
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         (process,) = children()
         async with asyncio.timeout(60):
             while process.cpu_times().user + process.cpu_times().system < 1.5:
-                await workers.run(RENDER, SMALL)
+                await workers.run(RENDER, as_file(SMALL))
         assert children() == [process]
         await workers.close()
 
@@ -165,7 +170,7 @@ def test_a_process_that_does_not_answer_blames_the_moment() -> None:
     async def ask() -> None:
         workers = open_workers(wall_s=0.001)  # before it has begun
         with pytest.raises(Unavailable, match="too busy"):
-            await workers.run(RENDER, SMALL)
+            await workers.run(RENDER, as_file(SMALL))
         assert not children()
         await workers.close()
 
@@ -175,7 +180,8 @@ def test_a_process_that_does_not_answer_blames_the_moment() -> None:
 async def kept_by(workers: Workers, data: bytes) -> tuple[KeptPicture, Job]:
     """A picture after its preview, and the job of its crop."""
     kept, options = workers.keep_picture(), parse_options("w=50,h=50,fit=face,f=png")
-    reply, _ = await workers.run(Job("preview", DecodeLimits(), options, number=kept.number), data, kept=kept)
+    look = Job("preview", DecodeLimits(), options, number=kept.number)
+    reply, _ = await workers.run(look, as_file(data), kept=kept)
     assert (reply.is_kept, kept.worker is None) == (True, False)
     return kept, Job("render", DecodeLimits(), options, number=kept.number)
 
@@ -187,12 +193,12 @@ def test_a_crop_is_made_of_what_the_preview_decoded() -> None:
     async def ask() -> None:
         workers = open_workers(kept_idle_s=600)
         (one, crop_one), (two, crop_two) = [await kept_by(workers, SMALL) for _ in range(2)]
-        await workers.run(RENDER, SMALL)  # another job in between
+        await workers.run(RENDER, as_file(SMALL))  # another job in between
         for kept, crop in ((two, crop_two), (one, crop_one)):
-            reply, _ = await workers.run(crop, HALF, kept=kept)
+            reply, _ = await workers.run(crop, as_file(HALF), kept=kept)
             assert reply.size.width == 50
         with pytest.raises(UnprocessableImage):
-            await workers.run(crop_one, HALF, kept=one)  # once only
+            await workers.run(crop_one, as_file(HALF), kept=one)  # once only
         await workers.close()
 
     asyncio.run(ask())
@@ -205,7 +211,7 @@ def test_a_process_that_ended_with_a_kept_picture_costs_nobody_a_request() -> No
         (process,) = children()
         process.kill()
         process.wait(30)
-        reply, _ = await workers.run(crop, SMALL, kept=kept)
+        reply, _ = await workers.run(crop, as_file(SMALL), kept=kept)
         assert reply.size.width == 50
         await workers.close()
 
@@ -222,7 +228,7 @@ def test_a_process_that_ended_with_a_kept_picture_costs_nobody_a_request() -> No
 def test_a_crop_is_made_beside_another_job(idle: int, data: bytes) -> None:
     async def ask() -> None:
         workers = open_workers(processes=2, kept_idle_s=600)
-        await asyncio.gather(*(workers.run(RENDER, SMALL) for _ in range(1 + idle)))
+        await asyncio.gather(*(workers.run(RENDER, as_file(SMALL)) for _ in range(1 + idle)))
         assert len(children()) == 1 + idle
         kept, crop = await kept_by(workers, SMALL)
         busy = asyncio.create_task(workers.run(*slow_job()))
@@ -230,7 +236,7 @@ def test_a_crop_is_made_beside_another_job(idle: int, data: bytes) -> None:
             while not any(process.cpu_times().user > 1 for process in children()):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert len(children()) == 1 + idle
-        reply, _ = await workers.run(crop, data, kept=kept)
+        reply, _ = await workers.run(crop, as_file(data), kept=kept)
         assert reply.size.width == 50
         assert not busy.done()
         await workers.close()
@@ -249,25 +255,20 @@ def test_an_idle_process_forgets_what_it_keeps() -> None:
             while process.status() != psutil.STATUS_SLEEPING:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         with pytest.raises(UnprocessableImage):
-            await workers.run(crop, HALF, kept=kept)
+            await workers.run(crop, as_file(HALF), kept=kept)
         await workers.close()
 
     asyncio.run(ask())
 
 
-def noise() -> bytes:
-    """A picture of more bytes than a socket holds."""
-    return bytes(pyvips.Image.gaussnoise(800, 800).cast("uchar").pngsave_buffer())
-
-
 def test_a_process_that_hangs_is_ended_in_time_and_blames_no_picture() -> None:
     async def ask() -> None:
         workers = open_workers(wall_s=5)
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         (process,) = children()
         process.suspend()
-        hung = asyncio.create_task(workers.run(RENDER, noise()))
-        behind = asyncio.create_task(workers.run(RENDER, SMALL))
+        hung = asyncio.create_task(workers.run(RENDER, as_file(SMALL)))
+        behind = asyncio.create_task(workers.run(RENDER, as_file(SMALL)))
         with pytest.raises(Unavailable, match="too busy"):
             await hung
         reply, _ = await behind
@@ -281,16 +282,16 @@ def test_a_process_that_hangs_is_ended_in_time_and_blames_no_picture() -> None:
 def test_a_job_that_is_cancelled_gives_its_place_back() -> None:
     async def ask() -> None:
         workers = open_workers()
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         (process,) = children()
         process.suspend()
-        hung = asyncio.create_task(workers.run(RENDER, noise()))
+        hung = asyncio.create_task(workers.run(RENDER, as_file(SMALL)))
         await asyncio.sleep(0)  # it has its turn
         hung.cancel()
         with pytest.raises(asyncio.CancelledError):
             await hung
         assert not children()
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         await workers.close()
 
     asyncio.run(asyncio.wait_for(ask(), 60))
@@ -303,7 +304,7 @@ def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
         async with asyncio.timeout(60):
             while sum(process.cpu_times().user for process in children()) < 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        second = asyncio.create_task(workers.run(RENDER, SMALL))
+        second = asyncio.create_task(workers.run(RENDER, as_file(SMALL)))
         await asyncio.wait([second], timeout=1)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -331,15 +332,17 @@ def bomb(side: int) -> bytes:
 def test_a_bomb_is_refused_by_its_header_or_by_memory() -> None:
     async def ask() -> None:
         workers = open_workers(memory_bytes=300 << 20)
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         (process,) = children()
         before = process.cpu_times().user
         with pytest.raises(UnprocessableImage, match="megapixels"):
-            await workers.run(RENDER, bomb(8000))
+            await workers.run(RENDER, as_file(bomb(8000)))
         assert process.cpu_times().user - before < 0.5  # nothing is decoded
         with pytest.raises(UnprocessableImage):
-            await workers.run(Job("render", DecodeLimits(10**9, 10**9), parse_options("w=50")), bomb(12_000))
-        await workers.run(RENDER, SMALL)
+            await workers.run(
+                Job("render", DecodeLimits(10**9, 10**9), parse_options("w=50")), as_file(bomb(12_000))
+            )
+        await workers.run(RENDER, as_file(SMALL))
         await workers.close()
 
     asyncio.run(ask())
@@ -350,7 +353,7 @@ def test_a_process_is_exchanged_after_its_jobs() -> None:
         workers = open_workers(jobs=2)
         pids = set()
         for _ in range(4):
-            await workers.run(RENDER, SMALL)
+            await workers.run(RENDER, as_file(SMALL))
             pids.update(process.pid for process in children())
         assert len(pids) == 2
         await workers.close()
@@ -362,10 +365,10 @@ def test_what_its_parent_holds_is_not_a_processs_memory() -> None:
     async def ask() -> None:
         ballast = bytearray(b"x") * (300 << 20)  # written to, so that it is resident
         workers = Workers(WorkerConfig(processes=1, recycle_bytes=250 << 20))
-        reply, _ = await workers.run(RENDER, SMALL)
+        reply, _ = await workers.run(RENDER, as_file(SMALL))
         assert reply.memory_bytes < len(ballast) // 2
         (before,) = children()
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         assert children() == [before]
         await workers.close()
 
@@ -375,8 +378,8 @@ def test_what_its_parent_holds_is_not_a_processs_memory() -> None:
 def test_too_many_waiting_jobs_are_refused_at_once() -> None:
     async def ask() -> None:
         workers = open_workers(waiting=4)
-        asked = [asyncio.create_task(workers.run(RENDER, SMALL, Asker("greedy"))) for _ in range(4)]
-        asked.append(asyncio.create_task(workers.run(RENDER, SMALL, Asker("demo"))))
+        asked = [asyncio.create_task(workers.run(RENDER, as_file(SMALL), Asker("greedy"))) for _ in range(4)]
+        asked.append(asyncio.create_task(workers.run(RENDER, as_file(SMALL), Asker("demo"))))
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(result) for result in results] == [tuple, tuple, tuple, Unavailable, tuple]
         await workers.close()
@@ -387,7 +390,7 @@ def test_too_many_waiting_jobs_are_refused_at_once() -> None:
 def test_pictures_larger_than_the_room_are_made_one_after_the_other() -> None:
     async def ask() -> None:
         workers = open_workers(processes=2, pixels=1)
-        results = await asyncio.gather(*(workers.run(RENDER, SMALL) for _ in range(6)))
+        results = await asyncio.gather(*(workers.run(RENDER, as_file(SMALL)) for _ in range(6)))
         assert len(results) == 6
         await workers.close()
 
@@ -405,7 +408,7 @@ def test_closing_ends_what_runs() -> None:
         with pytest.raises(Unavailable):
             await job
         with pytest.raises(Unavailable):
-            await workers.run(RENDER, SMALL)
+            await workers.run(RENDER, as_file(SMALL))
         assert not children()
 
     asyncio.run(ask())
@@ -416,7 +419,7 @@ def test_a_description_says_what_to_paint_first() -> None:
         workers = open_workers()
         red = pyvips.Image.black(80, 40, bands=3).linear(1, [250, 10, 10]).cast("uchar")
         data = bytes(red.copy(interpretation="srgb").pngsave_buffer())
-        reply, _ = await workers.run(Job("describe", DecodeLimits()), data)
+        reply, _ = await workers.run(Job("describe", DecodeLimits()), as_file(data))
         found = reply.description
         assert found is not None
         assert (found.size.width, found.size.height, found.frames, found.has_alpha) == (80, 40, 1, False)
@@ -430,11 +433,11 @@ def test_a_description_says_what_to_paint_first() -> None:
 def test_a_process_that_died_while_it_was_idle_blames_no_picture() -> None:
     async def ask() -> None:
         workers = open_workers()
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         (idle,) = children()
         idle.kill()
         idle.wait(30)
-        reply, _ = await workers.run(RENDER, SMALL)
+        reply, _ = await workers.run(RENDER, as_file(SMALL))
         assert reply.size.width == 50
         await workers.close()
 
@@ -444,7 +447,7 @@ def test_a_process_that_died_while_it_was_idle_blames_no_picture() -> None:
 def test_a_decoder_is_the_first_that_a_machine_short_of_memory_ends() -> None:
     async def ask() -> None:
         workers = open_workers()
-        await workers.run(RENDER, SMALL)
+        await workers.run(RENDER, as_file(SMALL))
         (process,) = children()
         assert Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == "900"  # noqa: ASYNC240
         await workers.close()

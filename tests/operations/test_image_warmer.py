@@ -11,6 +11,7 @@ import pytest
 from broker.errors import NotFound
 from broker.image_urls import sign
 from broker.images.account_rules import AccountRules
+from broker.images.purge_notices import HEADER, read_notice
 from broker.operations.image_warmer import ImageWarmer, check_options
 from broker.settings import SettingError, Settings
 from tests.auth.services import StoppedClock
@@ -30,6 +31,10 @@ def rules_of(**accounts: AccountRules) -> Callable[[str], Awaitable[AccountRules
     return rules
 
 
+async def newest_purge() -> int:
+    return 7
+
+
 @asynccontextmanager
 async def opened(
     answer: Answer,
@@ -39,9 +44,14 @@ async def opened(
 ) -> AsyncIterator[tuple[ImageWarmer, Upstream]]:
     """A warmer whose door is a server that answers `answer`."""
     async with open_upstream(answer) as door:
-        settings = Settings(http_port=door.port, images_warm_fields=fields, images_warm_options=options)
+        settings = Settings(
+            http_port=door.port,
+            images_warm_fields=fields,
+            images_warm_options=options,
+            ingress_key="right",
+        )
         known = rules_of(demo=rules or AccountRules())
-        warmer = ImageWarmer(settings, "127.0.0.1", known, StoppedClock())
+        warmer = ImageWarmer(settings, "127.0.0.1", known, newest_purge, StoppedClock())
         running = asyncio.create_task(warmer.run())
         yield warmer, door
         running.cancel()
@@ -175,11 +185,21 @@ async def test_who_asks_is_told_what_each_picture_is_answered() -> None:
         ]
 
 
+async def test_each_request_names_the_newest_purge() -> None:
+    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await send(writer, 502, b"" if seen.method == "HEAD" else b'{"error":"upstream_failed"}')
+
+    async with opened(answer, fields=()) as (warmer, door):
+        await warmer.warm("demo", [("https://a.test/a.png", "-")])
+        assert [seen.method for seen in door.seen] == ["HEAD", "GET"]
+        assert [read_notice("right", seen.headers[HEADER]) for seen in door.seen] == [7, 7]
+
+
 async def test_a_door_that_is_away_is_told_for_each_picture() -> None:
     async with opened(MADE, fields=()) as (_, door):
         port = door.port
     settings = Settings(http_port=port)
-    away = ImageWarmer(settings, "127.0.0.1", rules_of(demo=AccountRules()), StoppedClock())
+    away = ImageWarmer(settings, "127.0.0.1", rules_of(demo=AccountRules()), newest_purge, StoppedClock())
     told = await away.warm("demo", [("https://a.test/a.png", "-")] * 5)
     assert [(each.status, each.error) for each in told] == [(503, "unavailable")] * 5
     await away.close()

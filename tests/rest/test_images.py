@@ -9,6 +9,8 @@ import pytest
 
 from broker.clock import SystemClock
 from broker.ids import IdSource
+from broker.images import purge_notices
+from broker.images.purge_notices import write_notice
 from broker.rest.callers import HEADER
 from broker.rest.images import ImageApp
 from broker.settings import Settings
@@ -35,8 +37,9 @@ def run(
             open_stage(directory, open_fetcher(upstream.port)) as stage,
         ):
             settings = Settings(ingress_key=key)
+            clock, service = SystemClock(), stage.service
             app = ImageApp(
-                settings, SystemClock(), IdSource(SystemClock()), stage.service.get, stage.usage, 30.0
+                settings, clock, IdSource(clock), service.get, service.know_purges, stage.usage, 30.0
             )
 
             async def get(options: str, url: str | None = None, method: str = "GET", **headers: str) -> Told:
@@ -175,6 +178,21 @@ def test_who_comes_past_the_ingress_is_refused(tmp_path: Path) -> None:
         assert (await get("-", **{HEADER: "wrong public 127.0.0.1"})).status == 403
         assert (await get("-", **{HEADER: "right public 127.0.0.1"})).status == 200
         assert len(upstream.seen) == 1
+
+    run(tmp_path, work, key="right")
+
+
+def test_who_names_a_purge_is_answered_as_if_it_were_known_for_long(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        ingress = {HEADER: "right public 127.0.0.1"}
+        assert (await get("w=50", **ingress)).headers["x-cache"] == "MISS"
+        get.stage.purges.add("demo", upstream.url())  # type: ignore[attr-defined]
+        for forged in ("1", write_notice("wrong", 1), write_notice("right", 2).replace("2", "1", 1), "x y"):
+            told = await get("w=50", **ingress, **{purge_notices.HEADER: forged})
+            assert told.headers["x-cache"] == "HIT"
+        told = await get("w=50", **ingress, **{purge_notices.HEADER: write_notice("right", 1)})
+        assert told.headers["x-cache"] == "MISS"
+        assert len(upstream.seen) == 2
 
     run(tmp_path, work, key="right")
 

@@ -5,6 +5,7 @@ import asyncio
 import psutil
 
 from bench.images.contenders.command import HEIGHT, WIDTH, serve_commands
+from broker.images.body_files import BodyFile
 from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
 from broker.images.workers import WorkerConfig, Workers
@@ -17,7 +18,8 @@ def main() -> None:
 
         def transform(source: bytes, format_: str) -> bytes:
             options = parse_options(f"w={WIDTH},h={HEIGHT},f={format_}")
-            _, made = runner.run(workers.run(Job("render", DecodeLimits(), options), source))
+            job = Job("render", DecodeLimits(), options)
+            _, made = runner.run(workers.run(job, BodyFile.of_bytes(source)))
             return made
 
         serve_commands("this", transform, tree_cpu_s)

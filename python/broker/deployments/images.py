@@ -121,7 +121,15 @@ class ImagesAsgi:
         ids = IdSource(clock)
         opened = await open_service(self._stack, settings, self._dsn, find_served_faces(settings), ids)
         service = opened.service
-        self._app = ImageApp(settings, clock, ids, service.get, opened.usage, settings.images_timeout_s)
+        self._app = ImageApp(
+            settings,
+            clock,
+            ids,
+            service.get,
+            service.know_purges,
+            opened.usage,
+            settings.images_timeout_s,
+        )
         self._stack.callback(self._app.close)
         exporter = Exporter(
             "images", "images", settings.data_dir, clock, [self._app.figures, lambda: figures(service)]

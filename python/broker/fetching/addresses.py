@@ -3,8 +3,10 @@
 IPv4 is refused by a list (IANA IPv4 Special-Purpose Address Registry, RFC 6890). Of IPv6 only the space that
 is given out to the internet is taken (2000::/3), less its special blocks (IANA IPv6 registry); this refuses
 loopback, unique local, link-local, multicast and every form that carries an IPv4 address: mapped,
-compatible and NAT64 lie outside, 6to4 and Teredo are blocks of the list. Even where the IPv4 inside is
-public, such a form is refused: no server is published under one.
+compatible and NAT64 lie outside, 6to4 and Teredo are blocks of the list, and an ISATAP address shows it in
+its lower half. Even where the IPv4 inside is public, such a form is refused: no server is published under
+one. A network's own NAT64 prefix (RFC 6052, section 2.2) looks like any other address; only its operator
+knows it.
 """
 
 import re
@@ -43,6 +45,8 @@ _REFUSED_V6 = tuple(
         "3fff::/20",  # documentation
     )
 )
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
+"""The upper half of the interface identifier that an IPv4 address follows (RFC 5214, section 6.1)."""
 _DOTTED_QUAD = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$)){4}", re.ASCII)
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
 
@@ -52,6 +56,8 @@ def is_public(address: Address) -> bool:
     if isinstance(address, IPv4Address):
         return not any(address in block for block in _REFUSED_V4)
     if address.scope_id is not None or address not in _GLOBAL_V6:
+        return False
+    if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
         return False
     return not any(address in block for block in _REFUSED_V6)
 

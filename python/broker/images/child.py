@@ -4,7 +4,7 @@ It knows no settings and no secrets, has an empty environment, writes no file, a
 processor time of a job are capped. What it sends back is data in MessagePack, never objects: the parent
 believes a decoder no more than a stranger.
 
-One job at a time: a `Job`, then how many bytes the source has, and these bytes as they are; it answers how
+One job at a time: a `Job`, then the source as an open file (`body_files`), which it maps; it answers how
 many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.
 
 From a preview to the crop that follows it keeps the decoded picture (`decoded`), beside other jobs, in a part
@@ -24,10 +24,11 @@ from pathlib import Path
 
 import msgspec
 
+from broker.images.body_files import receive_body
 from broker.images.decoded import KeptFrames
 from broker.images.decoding import CheckedPicture, check_picture, open_libvips
 from broker.images.errors import UnprocessableImage
-from broker.images.jobs import Job, JobReply, Planned
+from broker.images.jobs import Job, JobReply, Planned, send_result
 from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
@@ -53,21 +54,14 @@ def serve(theirs: socket.socket, memory_bytes: int, job_s: float, kept_idle_s: f
             if kept and not connection.poll(kept_idle_s):
                 kept.forget()
             job = decoder.decode(connection.recv_bytes())
-            data = _receive(theirs, int.from_bytes(connection.recv_bytes(), "big"))
+            data = receive_body(theirs)
             # setitimer(2): time of all threads, in user and kernel mode. Nobody handles the signal.
             signal.setitimer(signal.ITIMER_PROF, job_s)
-            _work(connection, job, data, kept)
+            send_result(theirs, _work(connection, job, data, kept))
             signal.setitimer(signal.ITIMER_PROF, 0)
+            del data  # until the next job it would keep a file open that nobody else has any more
     except (EOFError, OSError):
         return  # the parent is gone, or wants us no longer
-
-
-def _receive(theirs: socket.socket, size: int) -> bytes:
-    """The source, in one piece: put together of what a socket holds at a time, it would be copied thrice."""
-    data = theirs.recv(size, socket.MSG_WAITALL)
-    if len(data) < size:
-        raise EOFError
-    return data
 
 
 def _enclose(memory_bytes: int) -> None:
@@ -88,7 +82,8 @@ def _enclose(memory_bytes: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
 
 
-def _work(connection: Connection, job: Job, data: bytes, kept: KeptFrames) -> None:
+def _work(connection: Connection, job: Job, data: memoryview, kept: KeptFrames) -> bytes:
+    """Do a job and send its reply; the bytes of the result are still to be sent."""
     encode = msgspec.msgpack.encode
     try:
         picture = check_picture(data, job.limits)
@@ -102,7 +97,7 @@ def _work(connection: Connection, job: Job, data: bytes, kept: KeptFrames) -> No
     except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
         reply, body = JobReply("the image cannot be processed", repr(error)[:500]), b""
     connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
-    connection.send_bytes(body)
+    return body
 
 
 def _peak_bytes() -> int:

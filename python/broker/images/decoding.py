@@ -16,6 +16,9 @@ from broker.images.geometry import Size
 from broker.images.jobs import DecodeLimits
 from broker.images.options import Format
 
+SourceBytes = bytes | memoryview
+"""Of a source; in a decoder process they are mapped."""
+
 _LOADERS = ("Jpeg", "Png", "Nsgif", "Webp", "Heif")
 _STRICT = "fail_on=truncated"
 _SRGB = frozenset({"srgb", "b-w"})  # libvips' names; of samples of 16 bits it has others
@@ -81,7 +84,7 @@ class CheckedPicture:
         frame: its pixels, where they have been decoded already.
     """
 
-    data: bytes
+    data: SourceBytes
     header: Header
     frame: DecodedFrame | None = None
 
@@ -98,7 +101,7 @@ class CheckedPicture:
         return CheckedPicture(self.data, self.header, frame)
 
 
-def check_picture(data: bytes, limits: DecodeLimits) -> CheckedPicture:
+def check_picture(data: SourceBytes, limits: DecodeLimits) -> CheckedPicture:
     """The picture, once its header is found to be allowed. Raises UnprocessableImage."""
     return CheckedPicture(data, read_header(data, limits))
 
@@ -112,7 +115,7 @@ def open_libvips() -> None:
         pyvips.operation_block_set(f"VipsForeignLoad{loader}", False)
 
 
-def read_header(data: bytes, limits: DecodeLimits) -> Header:
+def read_header(data: SourceBytes, limits: DecodeLimits) -> Header:
     """What the picture says of itself; decodes nothing.
 
     Raises:
@@ -137,12 +140,12 @@ def read_header(data: bytes, limits: DecodeLimits) -> Header:
     return header
 
 
-def open_picture(data: bytes, options: str, access: str = "sequential") -> Any:
+def open_picture(data: SourceBytes, options: str, access: str = "sequential") -> Any:
     """What the bytes say, as libvips' image. They must live as long as it."""
     return pyvips.Image.new_from_source(as_source(data), options, access=access)
 
 
-def as_source(data: bytes) -> pyvips.Source:
+def as_source(data: SourceBytes) -> pyvips.Source:
     """Bytes where libvips reads them; as a buffer it would copy them first."""
     return pyvips.Source.new_from_memory(data)
 
@@ -181,7 +184,8 @@ def _check(header: Header, limits: DecodeLimits) -> None:
         raise UnprocessableImage(f"the animation has over {limits.total_pixels / 1e6:g} megapixels in all")
 
 
-def _sniff(data: bytes) -> tuple[Format, str]:
+def _sniff(source: SourceBytes) -> tuple[Format, str]:
+    data = bytes(source[:_BOX_BYTES])
     if data.startswith(b"\xff\xd8\xff"):
         return Format.JPEG, "image/jpeg"
     if data.startswith(_PNG):
@@ -197,13 +201,13 @@ def _sniff(data: bytes) -> tuple[Format, str]:
 
 def _brands(data: bytes) -> Iterator[bytes]:
     """The major brand and the compatible ones (ISO/IEC 14496-12, section 4.3)."""
-    end = min(int.from_bytes(data[:4], "big"), _BOX_BYTES, len(data))
+    end = min(int.from_bytes(data[:4], "big"), len(data))
     yield data[8:12]
     for start in range(16, end - 3, 4):
         yield data[start : start + 4]
 
 
-def _check_gif_end(data: bytes) -> None:
+def _check_gif_end(data: SourceBytes) -> None:
     """Refuse a GIF that stops in the middle of a block (GIF89a, section 12): libvips takes it as it is.
 
     The last byte, which only marks the end, may be missing; what follows it is ignored.

@@ -20,6 +20,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from broker.images.body_files import BodyFile
+
 _LENGTHS = struct.Struct(">IQ")
 _MAX_HEAD_BYTES = 1 << 20
 _PARTIAL = ".partial"
@@ -61,16 +63,31 @@ class DiskCache(Generic[Head]):
         Args:
             admit: called with the size of a body before it is read; raises to refuse it.
         """
+        found = self.open(key, admit)
+        if found is None:
+            return None
+        try:
+            return found[0], found[1].read()
+        except OSError:
+            return None
+
+    def open(self, key: str, admit: Callable[[int], None] | None = None) -> tuple[Head, BodyFile] | None:
+        """The entry under a key with its body still on disk, or None.
+
+        Args:
+            admit: called with the size of the body; raises to refuse it.
+        """
         path = self._path(key)
         try:
             with path.open("rb") as file:
                 head_bytes, body_bytes = _LENGTHS.unpack(file.read(_LENGTHS.size))
-                if os.fstat(file.fileno()).st_size != _LENGTHS.size + head_bytes + body_bytes:
+                offset = _LENGTHS.size + head_bytes
+                if os.fstat(file.fileno()).st_size != offset + body_bytes:
                     return None
                 kept = self._decoder.decode(file.read(head_bytes))
                 if admit is not None:
                     admit(body_bytes)
-                body = file.read()
+                body = BodyFile(os.dup(file.fileno()), offset, body_bytes)
         except (OSError, struct.error, msgspec.MsgspecError):
             return None
         self._renew(path)

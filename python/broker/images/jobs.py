@@ -3,6 +3,7 @@
 It is apart from the decoding, so that whoever asks loads no decoder.
 """
 
+import socket
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,8 @@ from broker.images.geometry import Face, Size
 from broker.images.options import Format, Options
 
 MAX_RESULT_BYTES = 256 << 20  # an animation of 200 megapixels in GIF stays below
+
+_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +89,37 @@ class JobReply(msgspec.Struct, frozen=True, tag=True):
     is_kept: bool = False
     description: Description | None = None
     memory_bytes: int = 0
+
+
+def send_result(over: socket.socket, body: bytes) -> None:
+    """Send the bytes of a result, which the other end takes by `receive_result`. Blocks. Raises OSError."""
+    over.sendall(len(body).to_bytes(_LENGTH_BYTES, "big"))
+    over.sendall(body)
+
+
+def receive_result(over: socket.socket, most_bytes: int) -> bytes:
+    """The bytes of a result; blocks until all are there.
+
+    The kernel puts them together. `Connection` does so in Python, for which 0.9 MB of pixels took 1.3 ms of
+    CPU instead of 0.13 (medians of 200, in turns).
+
+    Raises:
+        EOFError: the other end is closed.
+        OSError: they are more than `most_bytes`, or the socket fails.
+    """
+    size = int.from_bytes(_receive(over, _LENGTH_BYTES), "big")
+    if size > most_bytes:
+        raise OSError("the result is too long")
+    return _receive(over, size)
+
+
+def _receive(over: socket.socket, size: int) -> bytes:
+    """So many bytes; a signal may cut a wait short, so there may be several."""
+    parts: list[bytes] = []
+    while size:
+        part = over.recv(size, socket.MSG_WAITALL)
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

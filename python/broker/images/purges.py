@@ -1,8 +1,9 @@
 """The cached images that have been purged.
 
-Each process reads the purges every few seconds and looks at this book before it uses anything that is
-cached: what was begun when the book knew less than a purge of the same source is as if it were not there.
-Nothing has to be sent to anybody, and a node that was away when a picture was purged does not show it either.
+Each process reads the purges every few seconds, and when it is told of one (`purge_notices`). It looks at
+this book before it uses anything that is cached: what was begun when the book knew less than a purge of the
+same source is as if it were not there. Nothing has to be sent to anybody, and a node that was away when a
+picture was purged does not show it either.
 """
 
 import asyncio
@@ -50,6 +51,8 @@ class PurgeBook:
     def __init__(self, stored: StoredPurges) -> None:
         self._stored = stored
         self._number = -1
+        self._last = -1
+        self._reading = asyncio.Lock()
         self._all: dict[str, int] = {}
         self._sources: dict[str, dict[str, int]] = {}
 
@@ -67,8 +70,7 @@ class PurgeBook:
     @property
     def last(self) -> int:
         """The number of the last purge that is known; -1 without one."""
-        sources = (number for numbers in self._sources.values() for number in numbers.values())
-        return max([*self._all.values(), *sources], default=-1)
+        return self._last
 
     def origin(self, account: str, url: str) -> Origin:
         """Of what is begun now. Raises Unavailable."""
@@ -81,8 +83,20 @@ class PurgeBook:
         sources = self._sources.get(origin.account)
         return sources is not None and origin.number < sources.get(origin.source, -1)
 
-    async def read(self) -> list[Purge]:
-        """Read what is new, and return it. One at a time. Raises Unavailable."""
+    async def read(self) -> None:
+        """Read what is new. Raises Unavailable."""
+        async with self._reading:
+            await self._read()
+
+    async def catch_up(self, number: int) -> None:
+        """Know the purges up to a stored one; reads only if they are not known. Raises Unavailable."""
+        if self._number >= number:
+            return
+        async with self._reading:
+            if self._number < number:  # nobody has read it meanwhile
+                await self._read()
+
+    async def _read(self) -> None:
         head, purges = await self._stored.list_after(self._number)
         for purge in sorted(purges, key=lambda each: each.number):
             if purge.source == ALL:
@@ -90,8 +104,8 @@ class PurgeBook:
                 self._sources.pop(purge.account, None)  # all of them are older
             else:
                 self._sources.setdefault(purge.account, {})[purge.source] = purge.number
+            self._last = max(self._last, purge.number)
         self._number = max(self._number, head)
-        return purges
 
 
 class PurgeFollower:
@@ -113,24 +127,24 @@ class PurgeFollower:
 
     async def run(self) -> None:
         """Go on until cancelled."""
-        is_behind = await asyncio.to_thread(self._is_behind)
+        cleared = await asyncio.to_thread(self._read_cleared)
         while True:
             try:
-                is_behind = bool(await self._book.read()) or is_behind
+                await self._book.read()
             except Unavailable as error:
                 _log.info("image_purges_wait", extra={"cause": error.log_text})
-            if is_behind:
+            # Requests may have read what is new (`catch_up`), so the book is asked and not this reading.
+            if cleared < self._book.last:
+                cleared = self._book.number
                 self._forget()
-                removed = await asyncio.to_thread(self._remove, self._book.number)
+                removed = await asyncio.to_thread(self._remove, cleared)
                 _log.info("images_purged", extra={"removed": removed})
-                is_behind = False
             await asyncio.sleep(READ_S)
 
-    def _is_behind(self) -> bool:
-        cleared = -1
+    def _read_cleared(self) -> int:
         with suppress(OSError, ValueError):
-            cleared = int(self._file.read_text())
-        return cleared < self._book.last
+            return int(self._file.read_text())
+        return -1
 
     def _remove(self, number: int) -> int:
         removed = self._clear()

@@ -261,6 +261,10 @@ class ImageService:
             (key, origin.number), lambda: self._load(key, origin, asker, options, url, rules), _PERSONAL
         )
 
+    async def know_purges(self, number: int) -> None:
+        """Answer nothing that a stored purge up to this number has removed. Raises Unavailable."""
+        await self._purges.catch_up(number)
+
     def forget_purged(self) -> None:
         """Give up the memory of what was purged."""
         for key in list(self._memory):

@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -28,6 +28,7 @@ from broker.errors import BrokerError, Unavailable
 from broker.fetching.errors import UpstreamFailed, UpstreamTimeout
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
 from broker.fetching.urls import parse_url
+from broker.images.body_files import BodyFile
 from broker.images.disk_cache import DiskCache
 from broker.images.host_rules import HostRules
 from broker.images.key_locks import KeyLocks
@@ -80,10 +81,13 @@ class SourceHead(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Source:
-    """A source picture; its bytes count as held for as long as this object lives. `digest` names them."""
+    """A source picture; its bytes count as held for as long as this object lives. `digest` names them.
+
+    They are on disk, as a rule, and in the memory of nobody but the system, which may need it for others.
+    """
 
     digest: str
-    body: bytes
+    body: BodyFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,25 +185,36 @@ class Sources:
         if kept is not None and may_be_stale and key in self._failing:
             return FoundSource(kept[1], is_stale=True)
         try:
-            head, source = await self._ask(origin, asker, url, rules, kept)
+            return FoundSource(await self._ask(key, origin, asker, url, rules, kept))
         except _Failing as failing:
             if kept is None or not may_be_stale:
                 raise failing.error from None
             self._failing.put(key, True)
             return FoundSource(kept[1], is_stale=True)
-        await asyncio.to_thread(self._write, key, head, source.body)
-        return FoundSource(source)
 
-    def _write(self, key: str, head: SourceHead, body: bytes) -> None:
-        """Keep a source unless it was purged meanwhile, for the disk may be cleared by then. Blocks."""
+    def _keep(self, key: str, head: SourceHead, body: bytes) -> Source:
+        """Write a source to disk, and open it there; in memory if the disk has not taken it. Blocks.
+
+        Raises Unavailable where there is no room for it.
+        """
         self._cache.write(key, head, body)
+        kept = self._cache.open(key)
+        if self._is_purged(head):  # meanwhile, and the disk may have been cleared by then
+            self._cache.remove(key)
+        is_ours = kept is not None and kept[0] == head
+        return Source(head.digest, kept[1] if kept is not None and is_ours else BodyFile.of_bytes(body))
+
+    def _renew(self, key: str, head: SourceHead, source: Source) -> None:
+        """Write a source that is as it was with a new head. Blocks."""
+        with suppress(OSError):
+            self._cache.write(key, head, source.body.read())
         if self._is_purged(head):
             self._cache.remove(key)
 
     def _read(self, key: str, asker: Asker) -> tuple[SourceHead, Source] | None:
         """What is on disk. Called in a thread. Raises Unavailable where it cannot be held."""
         with self._counting(asker) as count:
-            kept = self._cache.read(key, count.take)
+            kept = self._cache.open(key, count.take)
             if kept is None or not 0 <= self._age_s(kept[0]) < self._config.kept_s:
                 return None
             if self._is_purged(kept[0]):
@@ -209,13 +224,14 @@ class Sources:
 
     async def _ask(
         self,
+        key: str,
         origin: Origin,
         asker: Asker,
         url: str,
         rules: HostRules,
         kept: tuple[SourceHead, Source] | None,
-    ) -> tuple[SourceHead, Source]:
-        """The source as its server has it now. Raises _Failing for what may be over soon."""
+    ) -> Source:
+        """The source as its server has it now, which is kept. Raises _Failing for what may be over soon."""
         with self._counting(asker) as count:
             try:
                 validators = {} if kept is None else kept[0].validators
@@ -223,13 +239,19 @@ class Sources:
             except (UpstreamFailed, UpstreamTimeout) as error:
                 raise _Failing(error) from error
             if fetched.status == 304 and kept is not None:
-                return msgspec.structs.replace(kept[0], checked_time=self._now_s(), origin=origin), kept[1]
+                head = msgspec.structs.replace(kept[0], checked_time=self._now_s(), origin=origin)
+                await asyncio.to_thread(self._renew, key, head, kept[1])
+                return kept[1]
             if fetched.status != 200:
                 answered = UpstreamFailed(f"the upstream answers {fetched.status}")
                 raise _Failing(answered) if fetched.status in _PASSING else answered
-            digest = await asyncio.to_thread(_digest, fetched.body)
-            head = SourceHead(digest, self._now_s(), _validators(fetched.headers), origin)
-            return head, count.keep(Source(digest, fetched.body))
+            return count.keep(await asyncio.to_thread(self._take_over, key, origin, fetched))
+
+    def _take_over(self, key: str, origin: Origin, fetched: Fetched) -> Source:
+        """The source of a reply, which is kept. Blocks. Raises Unavailable."""
+        digest = hashlib.sha256(fetched.body).hexdigest()
+        head = SourceHead(digest, self._now_s(), _validators(fetched.headers), origin)
+        return self._keep(key, head, fetched.body)
 
     async def _fetch(
         self, asker: Asker, url: str, rules: HostRules, validators: Mapping[str, str], count: "_Count"
@@ -317,10 +339,6 @@ class _Failing(Exception):
 
 def _key(account: str, url: str) -> str:
     return f"source\n{account}\n{url}"
-
-
-def _digest(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
 
 
 def _validators(headers: Mapping[str, str]) -> dict[str, str]:

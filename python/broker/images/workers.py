@@ -33,8 +33,9 @@ import msgspec
 
 from broker.concurrency.shares import NOBODY, Asker, Shares
 from broker.errors import Unavailable
+from broker.images.body_files import BodyFile, send_body
 from broker.images.errors import DecoderEnded, UnprocessableImage
-from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned
+from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned, receive_result
 from broker.images.turns import Turns
 
 _CHILD = "broker.images.child"
@@ -102,7 +103,7 @@ class Workers:
         return KeptPicture(next(self._numbers))
 
     async def run(
-        self, job: Job, data: bytes, asker: Asker = NOBODY, kept: KeptPicture | None = None
+        self, job: Job, source: BodyFile, asker: Asker = NOBODY, kept: KeptPicture | None = None
     ) -> tuple[JobReply, bytes]:
         """The reply to a job and the bytes of its result.
 
@@ -119,7 +120,7 @@ class Workers:
         async with self._turns.held(asker):
             if self._is_closed:
                 raise _stopping()
-            return await self._run_in_time(job, data, kept)
+            return await self._run_in_time(job, source, kept)
 
     async def warm(self) -> None:
         """Start a process, unless one waits, so that the next job need not wait for it."""
@@ -137,11 +138,13 @@ class Workers:
         for worker in self._idle:
             worker.end()
 
-    async def _run_in_time(self, job: Job, data: bytes, kept: KeptPicture | None) -> tuple[JobReply, bytes]:
+    async def _run_in_time(
+        self, job: Job, source: BodyFile, kept: KeptPicture | None
+    ) -> tuple[JobReply, bytes]:
         """Run a job in a thread. It has ended, and with it its place is free, when this returns."""
         loop = asyncio.get_running_loop()
         leash = _Leash(self._room)
-        done = loop.run_in_executor(self._threads, self._run, job, data, leash, kept)
+        done = loop.run_in_executor(self._threads, self._run, job, source, leash, kept)
         timer = loop.call_later(self._config.wall_s, leash.end)
         try:
             return await asyncio.shield(done)
@@ -154,13 +157,13 @@ class Workers:
             del done  # else an error, whose traceback has this frame, would hold itself and the picture
 
     def _run(
-        self, job: Job, data: bytes, leash: "_Leash", kept: KeptPicture | None
+        self, job: Job, source: BodyFile, leash: "_Leash", kept: KeptPicture | None
     ) -> tuple[JobReply, bytes]:
         worker = self._take(None if kept is None else kept.worker)
         is_usable = False
         try:
             with leash.holding(worker):
-                reply, body = worker.run(job, data, self._room, leash)
+                reply, body = worker.run(job, source, self._room, leash)
             is_usable = not leash.is_ended and not worker.is_spent(reply)
             if kept is not None:
                 kept.worker = worker if reply.is_kept else None
@@ -241,7 +244,7 @@ class _Worker:
         self._connection: Connection[bytes, bytes] = Connection(os.dup(ours.fileno()))
         self._socket = ours
 
-    def run(self, job: Job, data: bytes, room: "_Room", leash: "_Leash") -> tuple[JobReply, bytes]:
+    def run(self, job: Job, source: BodyFile, room: "_Room", leash: "_Leash") -> tuple[JobReply, bytes]:
         """The reply and the result. The process may hang at any line; then `kill` is what goes on.
 
         Raises:
@@ -249,17 +252,15 @@ class _Worker:
         """
         self._jobs += 1
         self._connection.send_bytes(msgspec.msgpack.encode(job))
-        self._connection.send_bytes(len(data).to_bytes(8, "big"))
-        self._socket.sendall(data)
+        send_body(self._socket, source)
         said = msgspec.msgpack.decode(self._receive(), type=Planned | JobReply)
         if isinstance(said, JobReply):
-            self._connection.recv_bytes(0)
-            return said, b""
+            return said, receive_result(self._socket, 0)
         with room.taken(said.pixels, leash):
             self._connection.send_bytes(b"")
             reply = msgspec.msgpack.decode(self._receive(), type=JobReply)
             self.is_keeping = reply.is_kept
-            return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
+            return reply, receive_result(self._socket, MAX_RESULT_BYTES)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""

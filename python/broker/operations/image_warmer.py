@@ -4,6 +4,9 @@ So a picture is made as a viewer's would be, by whichever replica the ingress ch
 where there is none. Besides those who ask for it, published events are read for URLs, at the fields that the
 settings name. That never delays a publish: a URL is put in a queue when the event has been committed, and
 what finds the queue full is dropped and counted.
+
+A picture may have been purged a moment ago, for the same change that asks for it now. So each request names
+the newest purge, which the replica has to know before it answers from a cache (`purge_notices`).
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from broker.image_urls import image_path
 from broker.images.account_rules import AccountRules
 from broker.images.errors import InvalidOptions
 from broker.images.options import parse_options
+from broker.images.purge_notices import HEADER, write_notice
 from broker.metrics import catalogue
 from broker.metrics.counts import Count, Sample
 from broker.settings import SettingError, Settings
@@ -70,13 +74,21 @@ class ImageWarmer:
     Args:
         host: of the ingress of this node.
         rules: of accounts, for the keys of those that demand signed URLs.
+        newest_purge: its number.
     """
 
     def __init__(
-        self, settings: Settings, host: str, rules: Callable[[str], Awaitable[AccountRules]], clock: Clock
+        self,
+        settings: Settings,
+        host: str,
+        rules: Callable[[str], Awaitable[AccountRules]],
+        newest_purge: Callable[[], Awaitable[int]],
+        clock: Clock,
     ) -> None:
         self._base_url = httpx.URL(scheme="http", host=host, port=settings.http_port)
         self._rules = rules
+        self._newest_purge = newest_purge
+        self._ingress_key = settings.ingress_key
         self._clock = clock
         self._timeout_s = settings.images_timeout_s + _SPARE_S
         self._warm_s = min(2 * self._timeout_s, max(1.0, settings.http_timeout_s - _SPARE_S))
@@ -139,14 +151,14 @@ class ImageWarmer:
         """Have pictures made; returns what each is answered, those that take too long as unavailable.
 
         Raises:
-            Unavailable: the account's rules are not known.
+            Unavailable: the account's rules are not known, or the database is unavailable.
         """
-        told = [_TOO_LATE] * len(wanted)
+        told, purge = [_TOO_LATE] * len(wanted), await self._newest_purge()
         left = iter(enumerate(wanted))
 
         async def make() -> None:
             for place, (url, options) in left:
-                told[place] = await self._ask(account, url, options)
+                told[place] = await self._ask(account, url, options, purge)
 
         await self._rules(account)
         with suppress(TimeoutError):
@@ -158,7 +170,7 @@ class ImageWarmer:
     async def _make_noted(self) -> None:
         while True:
             account, url, options = await self._queue.get()
-            told = await self._ask(account, url, options)
+            told = await self._ask_anew(account, url, options)
             if told.error is None:
                 self._count.add("hit" if told.is_hit else "made")
             else:
@@ -168,16 +180,25 @@ class ImageWarmer:
                     extra={"account": account, "options": options, "error": told.error},
                 )
 
-    async def _ask(self, account: str, url: str, options: str) -> Told:
+    async def _ask_anew(self, account: str, url: str, options: str) -> Told:
+        """Ask for the picture of an event, which may have been purged while it was queued."""
+        try:
+            purge = await self._newest_purge()
+        except Unavailable as error:
+            return Told(error.status, error.name)
+        return await self._ask(account, url, options, purge)
+
+    async def _ask(self, account: str, url: str, options: str, purge: int) -> Told:
         """Ask for a picture without its bytes; an error is asked for again, for its name."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 target = await self._target(account, url, options)
-                reply = await self._opened().head(target)
+                told = {HEADER: write_notice(self._ingress_key, purge)}
+                reply = await self._opened().head(target, headers=told)
                 if reply.status_code == httpx.codes.OK:
                     return Told(reply.status_code, is_hit=reply.headers.get("x-cache") == "HIT")
                 if reply.status_code != Unavailable.status:
-                    reply = await self._opened().get(target)
+                    reply = await self._opened().get(target, headers=told)
                 if reply.status_code == httpx.codes.OK:  # it is there now
                     return Told(reply.status_code)
                 return Told(reply.status_code, _error_of(reply))

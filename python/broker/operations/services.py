@@ -109,6 +109,7 @@ def build_services(
     buckets = RateBuckets(database)
     fetcher = fetcher or Fetcher(FetchConfig(AllowList(settings.fetch_allow_hosts)))
     statistics = Statistics(database)
+    purges = ImagePurges(database)
     return Services(
         # What every operation needs.
         settings=settings,
@@ -179,6 +180,12 @@ def build_services(
         owners=owners,
         audience=build_audience(settings, clock, database, counters, owners),
         known_gateways=KnownGateways(Gateways(database), clock),
-        image_purges=ImagePurges(database),
-        image_warmer=ImageWarmer(settings, ingress_host, RuleBook(ImageRules(database), clock).get, clock),
+        image_purges=purges,
+        image_warmer=ImageWarmer(
+            settings,
+            ingress_host,
+            RuleBook(ImageRules(database), clock).get,
+            purges.get_head,
+            clock,
+        ),
     )

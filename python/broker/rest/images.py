@@ -5,7 +5,7 @@ No token is needed: what an account allows stands in its rules. Where they deman
 `expires` and `signature` too (`broker.image_urls`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
@@ -19,13 +19,14 @@ from broker.errors import MethodNotAllowed, NotFound, shorten
 from broker.ids import IdSource
 from broker.image_urls import PREFIX
 from broker.images.errors import InvalidImageUrl
+from broker.images.purge_notices import HEADER, read_notice
 from broker.images.service import Picture
 from broker.images.signatures import Signature
 from broker.images.usage import UsageCounter
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.rest.callers import CallOrigin
-from broker.rest.door import Door
+from broker.rest.door import Door, header_text
 from broker.rest.headers import Header
 from broker.rest.reply import Exchange
 from broker.rest.request import Headers, Receive
@@ -40,6 +41,7 @@ _PARAMETERS = {"url", "expires", "signature"}
 _QUERIES = 4_096  # that are remembered, of at most so many bytes each
 _SHORT_BYTES = 1_024
 _SHOWN_CHARACTERS = 40  # of a parameter that is repeated
+_NOTICE = HEADER.encode()
 _FOUND: Header = (b"cache-control", b"public, max-age=5184000, s-maxage=86400")
 _HIT: tuple[Header, ...] = (_FOUND, (b"x-cache", b"HIT"))
 _MISS: tuple[Header, ...] = (_FOUND, (b"x-cache", b"MISS"))
@@ -60,6 +62,10 @@ class Get(Protocol):
         ...
 
 
+KnowPurges = Callable[[int], Awaitable[None]]
+"""Has the purges up to a number read; see `ImageService.know_purges`."""
+
+
 class ImageApp(Door):
     """The application over one `ImageService`."""
 
@@ -71,12 +77,15 @@ class ImageApp(Door):
         clock: Clock,
         ids: IdSource,
         get: Get,
+        know_purges: KnowPurges,
         usage: UsageCounter,
         timeout_s: float | None = None,
     ) -> None:
         """Serve what `get` gives."""
         super().__init__(settings, clock, ids, timeout_s)
+        self._ingress_key = settings.ingress_key
         self._get = get
+        self._know_purges = know_purges
         self._usage = usage
         self._sent_bytes = 0
         self._shares = Shares(REQUESTS, "too many pictures are being asked for")
@@ -90,7 +99,7 @@ class ImageApp(Door):
         exchange: Exchange,
     ) -> None:
         """Answer with a picture."""
-        del headers, receive
+        del receive
         segments = split_path((scope.get("raw_path") or scope["path"].encode())[len(PREFIX) :])
         if len(segments) != 2 or not is_account_name(segments[0]):
             raise NotFound("images are at /api/v2/imgproxy/{account}/{options}?url={url}")
@@ -104,7 +113,11 @@ class ImageApp(Door):
         asker = Asker(account, caller.address and caller_of(caller.address))
         query = scope.get("query_string", b"")
         url, signature = _asked(query) if len(query) <= _SHORT_BYTES else _read_query(query)
+        notice = header_text(headers, _NOTICE)
+        purges = None if notice is None else read_notice(self._ingress_key, notice)
         with self._shares.held(asker):
+            if purges is not None:
+                await self._know_purges(purges)
             picture = await self._get(asker, options, url, signature)
         extra = _HIT if picture.is_hit else _MISS
         await exchange.representation(picture.body, picture.type, picture.etag, extra)

@@ -30,6 +30,7 @@ ON CONFLICT (account, source) DO UPDATE SET number = EXCLUDED.number, time = EXC
 _FORGET = f"DELETE FROM image_purges WHERE time < clock_timestamp() - interval '{KEPT_DAYS} days'"  # noqa: S608  # constants
 _COUNT = "SELECT count(*) FROM image_purges WHERE account = $1"
 _FORGET_ACCOUNT = "DELETE FROM image_purges WHERE account = $1"
+_HEAD = "SELECT coalesce(max(number), 0) FROM image_purge_head"
 _LIST = """
 WITH head AS (SELECT coalesce(max(number), 0) AS number FROM image_purge_head)
 SELECT h.number AS head, p.account, p.source, p.number
@@ -60,6 +61,11 @@ class ImagePurges:
             if source != ALL and await connection.fetchval(_COUNT, account) >= MAX_SOURCES:
                 source = ALL
             await _put(connection, account, source, number)
+
+    async def get_head(self) -> int:
+        """The number of the newest purge of all accounts; 0 before the first one."""
+        async with self._database.connection() as connection:
+            return int(await connection.fetchval(_HEAD))
 
     async def list_after(self, number: int) -> tuple[int, list[Purge]]:
         """The highest number, and the purges above `number`; each above -1 that is still known."""

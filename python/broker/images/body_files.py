@@ -1,0 +1,104 @@
+"""The bytes of a source as an open file, which decoder processes map instead of receiving a copy.
+
+A source is on disk as soon as it has been fetched. The process that serves passes the descriptor to a decoder
+over their socket (unix(7), SCM_RIGHTS), and the decoder maps the pages that the system has in memory anyway.
+The file keeps what it has for as long as it is open, even if the cache removes or replaces the entry, because
+entries are never changed in place. What could not be written to disk is in a file of memory.
+"""
+
+import fcntl
+import mmap
+import os
+import socket
+import struct
+import weakref
+from typing import Self
+
+from broker.errors import Unavailable
+
+_PLACE = struct.Struct(">QQ")
+
+
+class BodyFile:
+    """A part of an open file; it is closed when nobody refers to this object any more.
+
+    Attributes:
+        descriptor: of the file.
+        offset: of the first byte in the file, and `size_bytes` how many there are.
+    """
+
+    __slots__ = ("__weakref__", "descriptor", "offset", "size_bytes")
+
+    def __init__(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        """Take over a descriptor."""
+        self.descriptor = descriptor
+        self.offset = offset
+        self.size_bytes = size_bytes
+        weakref.finalize(self, os.close, descriptor).atexit = False
+
+    @classmethod
+    def of_bytes(cls, body: bytes) -> Self:
+        """The bytes in a file that is in no directory. Raises Unavailable where there is no room for it."""
+        try:
+            made = cls(_open_nameless(), 0, len(body))
+            left = memoryview(body)
+            while left:
+                left = left[os.write(made.descriptor, left) :]
+            _seal(made.descriptor)
+        except OSError as error:
+            raise Unavailable(
+                "there is no room for the image", retry_after_s=1, log_text=repr(error)
+            ) from error
+        return made
+
+    def read(self) -> bytes:
+        """All of it. Blocks. Raises OSError, also if somebody has cut the file off."""
+        body = os.pread(self.descriptor, self.size_bytes, self.offset)
+        if len(body) < self.size_bytes:
+            raise OSError("the file has been cut off")
+        return body
+
+
+def send_body(over: socket.socket, body: BodyFile) -> None:
+    """Pass a file to the process at the other end, which calls `receive_body`. Raises OSError."""
+    socket.send_fds(over, [_PLACE.pack(body.offset, body.size_bytes)], [body.descriptor])
+
+
+def receive_body(over: socket.socket) -> memoryview:
+    """The bytes of a file that was passed; they are mapped for as long as somebody refers to them.
+
+    Raises:
+        EOFError: the other end is closed.
+        OSError, ValueError: the file cannot be mapped.
+    """
+    told, descriptors, _, _ = socket.recv_fds(over, _PLACE.size, 1)
+    if len(told) < _PLACE.size or not descriptors:
+        raise EOFError
+    offset, size_bytes = _PLACE.unpack(told)
+    try:
+        if not size_bytes:
+            return memoryview(b"")
+        # All pages at once: a decoder reads all of them, and each page by itself would be a fault of its own.
+        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_POPULATE", 0)
+        mapped = mmap.mmap(descriptors[0], offset + size_bytes, flags, mmap.PROT_READ)
+    finally:
+        os.close(descriptors[0])
+    return memoryview(mapped)[offset:]
+
+
+def _open_nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("source", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    from tempfile import (
+        TemporaryFile,
+    )  # Not above: it would make decoders, which never come here, start later.
+
+    with TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _seal(descriptor: int) -> None:
+    """Nobody can change the file any more, so that no decoder changes what another one sees."""
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)

@@ -1,0 +1,87 @@
+"""Sources as open files: what is passed to a decoder stays as it was, and is closed when nobody needs it."""
+
+import gc
+import mmap
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.images.body_files import BodyFile, receive_body, send_body
+from broker.images.disk_cache import DiskCache
+
+
+class Head(msgspec.Struct):
+    """What a test stores."""
+
+    name: str
+
+
+def passed(body: BodyFile) -> memoryview:
+    """What the other end of a socket gets."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send_body(ours, body)
+        return receive_body(theirs)
+
+
+def stored(directory: Path, body: bytes) -> tuple[DiskCache[Head], BodyFile]:
+    cache = DiskCache(directory, 1 << 20, Head)
+    cache.write("a", Head("x"), body)
+    found = cache.open("a")
+    assert found is not None
+    assert found[0] == Head("x")
+    return cache, found[1]
+
+
+@pytest.mark.parametrize("size", [0, 1, 4_095, 4_096, 100_000])
+def test_the_other_end_gets_all_bytes_and_no_more(tmp_path: Path, size: int) -> None:
+    body = os.urandom(size)
+    cache, on_disk = stored(tmp_path, body)
+    for each in (on_disk, BodyFile.of_bytes(body)):
+        assert (each.size_bytes, each.read(), bytes(passed(each))) == (size, body, body)
+    assert cache.read("a") == (Head("x"), body)
+
+
+def test_what_is_open_stays_as_it_was(tmp_path: Path) -> None:
+    cache, body = stored(tmp_path, b"before")
+    cache.write("a", Head("x"), b"after!")
+    assert (body.read(), bytes(passed(body))) == (b"before", b"before")
+    assert cache.remove("a")
+    assert bytes(passed(body)) == b"before"
+
+
+def test_a_file_of_memory_cannot_be_changed() -> None:
+    body = BodyFile.of_bytes(b"body")
+    with pytest.raises(OSError, match="not permitted"):
+        os.pwrite(body.descriptor, b"x", 0)
+    with pytest.raises(OSError, match="not permitted"):
+        mmap.mmap(body.descriptor, 4, mmap.MAP_SHARED, mmap.PROT_WRITE)
+
+
+def test_a_file_is_closed_when_nobody_needs_it(tmp_path: Path) -> None:
+    _, body = stored(tmp_path, b"body")
+    descriptor, seen = body.descriptor, passed(body)
+    del body
+    gc.collect()
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(descriptor)
+    assert bytes(seen) == b"body"
+
+
+def test_a_file_that_was_cut_off_is_not_read(tmp_path: Path) -> None:
+    _, body = stored(tmp_path, b"body")
+    (file,) = tmp_path.glob("*/*")
+    os.truncate(file, file.stat().st_size - 1)
+    with pytest.raises(OSError, match="cut off"):
+        body.read()
+
+
+def test_an_end_that_is_closed_is_noticed() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.close()
+        with pytest.raises(EOFError):
+            receive_body(theirs)
