@@ -183,7 +183,7 @@ fuzzlinks: build ## The links between processes under bytes that nobody meant, f
 	$(BIN)/python -m tests.rpc.fuzzing
 
 FUZZ_S ?= 300
-FUZZ_TARGETS ?= handshake frames envelope log answers
+FUZZ_TARGETS ?= handshake proxy frames envelope log answers
 
 .PHONY: nightly
 nightly:

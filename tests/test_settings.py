@@ -122,6 +122,7 @@ def test_every_text_has_a_rule_or_needs_none() -> None:
         ("BROKER_TRUSTED_PROXIES", "10.0.0.0/33", "IP addresses or networks"),
         ("BROKER_TRUSTED_PROXIES", "127.0.0.1,proxy.internal", "IP addresses or networks"),
         ("BROKER_TRUSTED_PROXIES", "10.0.0.0/255.0.0.0", "IP addresses or networks"),
+        ("BROKER_PROXY_PROTOCOL", "10.0.0.0/33", "IP addresses or networks"),
         ("BROKER_WS_UNLIMITED_ADDRESSES", "everybody", "IP addresses or networks"),
         ("BROKER_BIND_HOST", "example.com", "an IP address or localhost"),
         ("BROKER_BIND_HOST", "127.0.0.1:8000", "an IP address or localhost"),
@@ -152,6 +153,32 @@ def test_what_would_fail_later_is_refused_at_once(name: str, value: str, allowed
         Settings.load({name: value})
     assert str(refused.value).startswith(f"{name}=")
     assert allowed in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("senders", "trusted", "bind_host", "fault"),
+    [
+        ("10.0.0.0/24", "10.0.0.0/16,192.0.2.1", "10.1.0.1", None),
+        ("127.0.0.2", "127.0.0.0/8", "127.0.0.1", None),
+        ("2001:db8::7", "2001:db8::/32", "localhost", None),
+        ("10.0.0.0/16", "", "127.0.0.1", "10.0.0.0/16 must lie within BROKER_TRUSTED_PROXIES"),
+        ("10.0.0.0/16", "10.0.0.0/24", "127.0.0.1", "10.0.0.0/16 must lie within BROKER_TRUSTED_PROXIES"),
+        ("10.0.0.1,::/64", "10.0.0.0/8", "127.0.0.1", "::/64 must lie within BROKER_TRUSTED_PROXIES"),
+        ("127.0.0.0/8", "127.0.0.0/8", "0.0.0.0", "127.0.0.0/8 must not contain 127.0.0.1"),
+        ("::1", "::1", "::", "::1 must not contain ::1"),
+        ("10.0.0.0/24", "10.0.0.0/8", "10.0.0.7", "10.0.0.0/24 must not contain 10.0.0.7"),
+    ],
+)
+def test_senders_of_proxy_headers_are_trusted_and_are_not_the_product(
+    senders: str, trusted: str, bind_host: str, fault: str | None
+) -> None:
+    given = {"PROXY_PROTOCOL": senders, "TRUSTED_PROXIES": trusted, "BIND_HOST": bind_host}
+    environment = {f"BROKER_{name}": value for name, value in given.items()}
+    if fault is None:
+        assert Settings.load(environment).proxy_protocol == tuple(senders.split(","))
+        return
+    with pytest.raises(SettingError, match=f"^BROKER_PROXY_PROTOCOL: {re.escape(fault)}"):
+        Settings.load(environment)
 
 
 @pytest.mark.parametrize(

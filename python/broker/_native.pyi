@@ -74,6 +74,7 @@ class Server:
         recovery_bytes: int = 1 << 20,
         linger_s: float = 60.0,
         trusted_proxies: list[str] = ...,
+        proxy_protocol: list[str] = ...,
         unlimited_addresses: list[str] = ...,
         waiting_bytes: int = 256 << 20,
     ) -> Self:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?")
@@ -81,6 +82,36 @@ def _is_network(text: str) -> bool:
         return False
     # Of the ways to write a mask, the one that native code reads too.
     return text.partition("/")[2].isascii() and (("/" not in text) or text.partition("/")[2].isdigit())
+
+
+def proxy_fault(senders: Sequence[str], trusted: Sequence[str], bind_host: str) -> str:
+    """What is wrong with the networks that send PROXY headers; empty when nothing is. All are addresses.
+
+    Args:
+        trusted: the networks of proxies that are believed.
+        bind_host: where clients are listened for.
+    """
+    believed = [_network(text) for text in trusted]
+    own = [address for address in ("127.0.0.1", "::1", bind_host) if _is_address(address)]
+    for text in senders:
+        sender = _network(text)
+        if not any(_contains(network, sender) for network in believed):
+            return f"{text} must lie within BROKER_TRUSTED_PROXIES"
+        # The product looks at its own ingress and warms pictures through it, without a header.
+        for address in own:
+            if _contains(sender, _network(address)):
+                return f"{text} must not contain {address}, from which the product calls itself"
+    return ""
+
+
+def _network(text: str) -> _Network:
+    return ipaddress.ip_network(text, strict=False)
+
+
+def _contains(outer: _Network, inner: _Network) -> bool:
+    if isinstance(outer, ipaddress.IPv4Network):
+        return isinstance(inner, ipaddress.IPv4Network) and inner.subnet_of(outer)
+    return isinstance(inner, ipaddress.IPv6Network) and inner.subnet_of(outer)
 
 
 def _is_host_name(text: str) -> bool:
@@ -177,6 +208,7 @@ RULES: Mapping[str, SettingRule] = {
         may_be_empty=False,
     ),
     "trusted_proxies": _NETWORKS,
+    "proxy_protocol": _NETWORKS,
     "ws_unlimited_addresses": _NETWORKS,
     "log_level": _choice("debug", "info", "warning", "error"),
     "gateway_send": _choice("auto", "io_uring", "send"),

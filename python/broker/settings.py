@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from broker.setting_rules import NODE, PRINTABLE, RULES, is_printable, names_like
+from broker.setting_rules import NODE, PRINTABLE, RULES, is_printable, names_like, proxy_fault
 
 _PREFIX = "BROKER_"
 # Variables with our prefix that are no settings. The command line's own, for the client's commands:
@@ -83,6 +83,11 @@ class Settings:
     )
     trusted_proxies: tuple[str, ...] = _setting(
         (), "Networks of proxies whose `X-Forwarded-For` is trusted; the broker's own ingress needs no entry."
+    )
+    proxy_protocol: tuple[str, ...] = _setting(
+        (),
+        "Networks, within `BROKER_TRUSTED_PROXIES`, whose connections to the HTTP port and the gateways must"
+        " begin with a PROXY header, version 1 or 2; one from elsewhere is refused.",
     )
     ingress_key: str = _setting(
         "",
@@ -500,6 +505,8 @@ class Settings:
         if NODE in (self.bind_host, self.ops_host) and not self.ray_address:
             name = "BROKER_BIND_HOST" if self.bind_host == NODE else "BROKER_OPS_HOST"
             raise SettingError(f"{name}: must be an address where BROKER_RAY_ADDRESS names no cluster")
+        if fault := proxy_fault(self.proxy_protocol, self.trusted_proxies, self.bind_host):
+            raise SettingError(f"BROKER_PROXY_PROTOCOL: {fault}")
         if self.http_port == self.ws_port:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
         if self.operations_port in (self.http_port, self.ws_port):

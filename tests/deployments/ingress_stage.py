@@ -25,6 +25,8 @@ with warnings.catch_warnings():
 
 KEY = "0123456789abcdef"
 FRONT_DOOR = "127.0.0.9"
+NAMING_DOOR = "127.0.0.10"
+"""A front door that begins its connections with a PROXY header."""
 _OURS = "X-Content-Type-Options: nosniff\r\n"
 _START_S = 30.0
 
@@ -141,7 +143,8 @@ class Ingress:
             "HTTP_PORT": str(self.port),
             "OPS_PORT": str(self.ops_port),
             "WS_PORT": "1",
-            "TRUSTED_PROXIES": FRONT_DOOR,
+            "TRUSTED_PROXIES": f"{FRONT_DOOR},{NAMING_DOOR}",
+            "PROXY_PROTOCOL": NAMING_DOOR,
             "HTTP_TIMEOUT_S": "1",
             **settings,
         }

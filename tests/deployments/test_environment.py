@@ -152,6 +152,13 @@ def test_machine_without_haproxy_is_warned_of(tmp_path: Path, monkeypatch: pytes
     assert "RAY_SERVE_ENABLE_HA_PROXY" not in environment
 
 
+def test_proxy_headers_need_haproxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(haproxy, "find_haproxy", lambda: None)
+    settings = Settings(proxy_protocol=("192.0.2.1",), trusted_proxies=("192.0.2.1",))
+    with pytest.raises(SettingError, match=r"^BROKER_PROXY_PROTOCOL: must be empty where HAProxy"):
+        build_environment(settings, tmp_path)
+
+
 def test_ray_starts_haproxy_by_our_program(tmp_path: Path) -> None:
     environment = haproxy.serve_environment(tmp_path / "ha")
     start = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]

@@ -1,31 +1,48 @@
 """Callers of a running product from several loopback addresses, with a front door and without."""
 
+import asyncio
 import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+import websockets
+from websockets.exceptions import InvalidStatus
 
+from broker.deployments.ports import free_port
+from tests import proxy_header
+from tests.deployments.front_door_client import offered_protocol, use
+from tests.deployments.front_doors import FRONT_DOORS, HOST, Place, loop_from, naming_door
 from tests.deployments.hostile import HARMLESS, HOSTILE
-from tests.deployments.ingress_stage import read_all
+from tests.deployments.ingress_stage import call, read_all
 from tests.deployments.instance import Instance
+from tests.fetching.upstream import make_certificate
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.timeout(480)]
 
 FRONT_DOOR = "127.0.0.9"
+NAMING_DOOR = "127.0.0.10"
+"""A front door that begins its connections with a PROXY header."""
+OWN_DOOR = "127.0.0.1"
+"""Where front doors on the product's machine come from."""
+TLS_PORT = free_port()
+SOCKETS = 2  # of one address
 BURST = 3
 REPLICAS = 2  # one, and its spare
 # A data source at an address that nobody may ask: the request is counted and goes nowhere.
 CONTENT = {"dataSources": [{"id": "a", "type": "api", "url": "http://127.0.0.1:1/"}]}
 ENTRY = {"measureName": "m", "contextId": "00000000-0000-7000-8000-000000000000", "measureValue": 0}
 SETTINGS = {
-    "BROKER_TRUSTED_PROXIES": f"{FRONT_DOOR}/32",
+    "BROKER_TRUSTED_PROXIES": f"{FRONT_DOOR}/32,{NAMING_DOOR},{OWN_DOOR}",
+    "BROKER_PROXY_PROTOCOL": NAMING_DOOR,
+    "BROKER_PUBLIC_WS_URL": f"wss://{HOST}:{TLS_PORT}/api/v1/ws",
+    "BROKER_WS_CONNECTIONS_PER_ADDRESS": str(SOCKETS),
     "BROKER_LOGIN_TRIES_PER_ADDRESS": str(BURST),
     "BROKER_STORAGE_RATE_PER_ADDRESS": "0.001",
     "BROKER_STORAGE_BURST_PER_ADDRESS": str(BURST),
@@ -142,6 +159,98 @@ def test_the_access_log_has_the_address_of_the_caller(instance: Instance) -> Non
         time.sleep(0.2)
         lines = [line for line in access_lines(instance) if line.get("requestId") in expected]
         found = {line["requestId"]: line["address"] for line in lines}
+
+
+@pytest.mark.parametrize("version", [proxy_header.line, proxy_header.binary])
+def test_callers_that_a_proxy_header_names_have_limits_of_their_own(
+    instance: Instance, ask: Ask, version: Callable[[str], bytes]
+) -> None:
+    named, other = (
+        ("192.0.2.101", "192.0.2.102") if version is proxy_header.line else ("2001:db8:1::1", "2001:db8:2::1")
+    )
+    for number in range(BURST + 2):
+        with through_door(instance, version(named)) as client:
+            # Its own word counts for nothing.
+            told = ask(client, {"X-Forwarded-For": f"6.6.6.{number}"})
+            assert (told.status_code == 429) == (number >= BURST), told.text
+    with through_door(instance, version(other)) as client:
+        assert ask(client, {}).status_code != 429
+    with from_address(instance, "127.0.0.4") as stranger:
+        assert ask(stranger, {}).status_code != 429
+
+
+@contextmanager
+def through_door(instance: Instance, header: bytes) -> Iterator[httpx.Client]:
+    with (
+        naming_door(instance.http_port, NAMING_DOOR, header) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client,
+    ):
+        yield client
+
+
+def test_the_access_log_has_the_address_of_the_proxy_header(instance: Instance) -> None:
+    with through_door(instance, proxy_header.binary("203.0.113.78")) as client:
+        headers = {"X-Forwarded-For": "6.6.6.6", "X-Request-Id": "named-1"}
+        client.get("/version", headers=headers).raise_for_status()
+    assert logged_address(instance, "named-1") == "203.0.113.78"
+
+
+def logged_address(instance: Instance, name: str) -> str:
+    """The address in the access log of the request with this id."""
+    deadline_s = time.monotonic() + 20
+    while True:
+        for line in access_lines(instance):
+            if line.get("requestId") == name:
+                return str(line["address"])
+        assert time.monotonic() < deadline_s, name
+        time.sleep(0.1)
+
+
+async def test_gateways_limit_the_address_of_the_proxy_header(instance: Instance) -> None:
+    async with AsyncExitStack() as stack:
+        doors = []
+        for caller in ("203.0.113.79", "203.0.113.80"):
+            header = proxy_header.binary(caller)
+            doors.append(stack.enter_context(naming_door(instance.ws_port, NAMING_DOOR, header)))
+        for port in doors:
+            for _ in range(SOCKETS):
+                await stack.enter_async_context(websockets.connect(gateway_at(port)))
+            with pytest.raises(InvalidStatus) as refused:
+                await websockets.connect(gateway_at(port), additional_headers={"X-Forwarded-For": "6.6.6.6"})
+            assert refused.value.response.status_code == 429
+
+
+def gateway_at(port: int) -> str:
+    return f"ws://127.0.0.1:{port}/api/v1/ws"
+
+
+@pytest.mark.parametrize("source", ["127.0.0.4", FRONT_DOOR, OWN_DOOR])
+def test_a_proxy_header_of_anybody_else_is_refused(instance: Instance, source: str) -> None:
+    for version in (proxy_header.line, proxy_header.binary):
+        request = version("192.0.2.7") + b"GET /api/v1/version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        assert call(instance.http_port, request, source) == b""
+        assert call(instance.ws_port, request, source).startswith(b"HTTP/1.1 400 ")
+    plain = b"GET /api/v1/version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    for port in (instance.http_port, instance.ws_port):
+        assert call(port, plain, NAMING_DOOR) == b"", "a front door that sends headers always does"
+
+
+@pytest.mark.parametrize("number", range(len(FRONT_DOORS)), ids=FRONT_DOORS)
+def test_the_sdk_works_through_a_front_door_as_it_stands(
+    instance: Instance, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path, HOST)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    name, source = list(FRONT_DOORS)[number], f"127.0.1.{number + 1}"
+    place = Place(TLS_PORT, free_port(), instance.http_port, instance.ws_port, NAMING_DOOR, certificate)
+    with FRONT_DOORS[name](place, tmp_path):
+        with asyncio.Runner(loop_factory=loop_from(source)) as runner:
+            runner.run(use(f"https://{HOST}:{TLS_PORT}", f"through-{number}"))
+        assert logged_address(instance, f"through-{number}") == source
+        assert offered_protocol(TLS_PORT, certificate) == "h2"
+        plain = httpx.get(f"http://127.0.0.1:{place.plain_port}/docs", headers={"Host": HOST}, timeout=20)
+        assert plain.status_code == 308
+        assert plain.headers["location"].startswith(f"https://{HOST}")
 
 
 def test_one_replica_has_all_requests_while_it_has_few(instance: Instance) -> None:

@@ -5,7 +5,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -15,7 +15,18 @@ from broker.deployments.ports import free_port
 from broker.deployments.ray_internals import haproxy
 from broker.settings import Settings
 from broker.setup_error import SetupError
-from tests.deployments.ingress_stage import FRONT_DOOR, KEY, Ingress, Replica, call, get, parse, read_all
+from tests import proxy_header
+from tests.deployments.ingress_stage import (
+    FRONT_DOOR,
+    KEY,
+    NAMING_DOOR,
+    Ingress,
+    Replica,
+    call,
+    get,
+    parse,
+    read_all,
+)
 
 GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -312,6 +323,56 @@ def test_what_a_front_door_says_of_its_callers_is_handed_on(ingress: Ingress) ->
     assert body["headers"]["x-broker-ingress"] == [f"{KEY} public {FRONT_DOOR}"]
 
 
+def ask_as(ingress: Ingress, header: bytes, source: str = NAMING_DOOR, headers: str = "") -> bytes:
+    """The reply to a request with a PROXY header before it."""
+    request = f"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
+    return call(ingress.port, header + request.encode(), source)
+
+
+@pytest.mark.parametrize("version", [proxy_header.line, proxy_header.binary])
+def test_a_proxy_header_names_the_caller(ingress: Ingress, version: Callable[[str], bytes]) -> None:
+    forged = f"X-Forwarded-For: 6.6.6.6\r\nX-Broker-Ingress: {KEY} operations 192.0.2.9\r\n"
+    for source in ("192.0.2.7", "2001:db8::7", "127.0.0.2"):
+        _, _, body = parse(ask_as(ingress, version(source), headers=forged))
+        assert body["headers"]["x-broker-ingress"] == [f"{KEY} public {source}"]
+        assert "x-forwarded-for" not in body["headers"]
+
+
+def test_a_front_door_behind_another_one_and_one_that_speaks_for_itself_are_front_doors(
+    ingress: Ingress,
+) -> None:
+    told = "X-Forwarded-For: 192.0.2.8\r\n"
+    for header, peer in ((proxy_header.binary(FRONT_DOOR), FRONT_DOOR), (proxy_header.LOCAL, NAMING_DOOR)):
+        _, _, body = parse(ask_as(ingress, header, headers=told))
+        assert body["headers"]["x-broker-ingress"] == [f"{KEY} public {peer}"]
+        assert body["headers"]["x-forwarded-for"] == ["192.0.2.8"]
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2", FRONT_DOOR])
+@pytest.mark.parametrize("version", [proxy_header.line, proxy_header.binary])
+def test_a_proxy_header_from_anybody_else_is_refused(
+    ingress: Ingress, replica: Replica, version: Callable[[str], bytes], source: str
+) -> None:
+    before = len(replica.seen)
+    assert ask_as(ingress, version("192.0.2.7"), source) == b""
+    assert len(replica.seen) == before
+
+
+@pytest.mark.parametrize("fault", proxy_header.MALFORMED)
+def test_a_malformed_proxy_header_closes_the_connection(
+    ingress: Ingress, replica: Replica, fault: str
+) -> None:
+    before = len(replica.seen)
+    assert ask_as(ingress, proxy_header.MALFORMED[fault]) == b""
+    assert len(replica.seen) == before
+
+
+def test_the_door_for_operators_reads_no_proxy_header(ingress: Ingress) -> None:
+    request = b"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert parse(call(ingress.ops_port, request, NAMING_DOOR))[0] == 200
+    assert call(ingress.ops_port, proxy_header.line("192.0.2.7") + request, NAMING_DOOR) == b""
+
+
 def test_only_the_door_for_operators_is_named_so_and_tells_the_routes(ingress: Ingress) -> None:
     _, _, body = get(ingress.ops_port, "/metrics", headers="X-Broker-Ingress: forged\r\n")
     assert body["headers"]["x-broker-ingress"] == [f"{KEY} operations 127.0.0.1"]
@@ -437,9 +498,9 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
     await reader.readexactly(length)
 
 
-def test_connections_of_one_address_are_limited_and_those_of_a_front_door_are_not(another: Ingress) -> None:
-    another.end()
-    limited = Ingress(HTTP_CONNECTIONS_PER_ADDRESS="20")
+@pytest.mark.parametrize("naming_door", ["", NAMING_DOOR])
+def test_connections_of_one_address_are_limited_and_those_of_a_front_door_are_not(naming_door: str) -> None:
+    limited = Ingress(HTTP_CONNECTIONS_PER_ADDRESS="20", PROXY_PROTOCOL=naming_door)
     try:
         limited.run({})
         with ExitStack() as stack:
@@ -448,6 +509,11 @@ def test_connections_of_one_address_are_limited_and_those_of_a_front_door_are_no
                 for _ in range(50):
                     answered += is_served(limited.port, source, stack)
                 assert answered == expected, source
+            # Callers that a front door names are counted as if they came themselves.
+            for header, expected in (("127.0.0.5", 0), ("192.0.2.7", 20)) if naming_door else ():
+                named = proxy_header.binary(header)
+                answered = sum(is_served(limited.port, NAMING_DOOR, stack, named) for _ in range(30))
+                assert answered == expected, header
             # The door for operators takes from the same whole.
             assert sum(is_served(limited.ops_port, "127.0.0.7", stack) for _ in range(50)) == 20
             assert is_served(limited.port, "127.0.0.7", stack)
@@ -455,11 +521,11 @@ def test_connections_of_one_address_are_limited_and_those_of_a_front_door_are_no
         limited.end()
 
 
-def is_served(port: int, source: str, stack: ExitStack) -> bool:
+def is_served(port: int, source: str, stack: ExitStack, header: bytes = b"") -> bool:
     """Whether one more connection, which stays open, is served."""
     try:
         peer = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20, (source, 0)))
-        peer.sendall(GET + b"\r\n")
+        peer.sendall(header + GET + b"\r\n")
         return bool(peer.recv(65_536))
     except OSError:
         return False

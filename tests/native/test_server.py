@@ -28,6 +28,8 @@ def test_bad_argument_is_named():
         Server(host="127.0.0.1", port=0, send="pigeon")
     with pytest.raises(ValueError, match="trusted_proxies"):
         Server(host="127.0.0.1", port=0, trusted_proxies=["proxy"])
+    with pytest.raises(ValueError, match="proxy_protocol"):
+        Server(host="127.0.0.1", port=0, proxy_protocol=["proxy"])
     with pytest.raises(ValueError, match="unlimited_addresses"):
         Server(host="127.0.0.1", port=0, unlimited_addresses=["stadium"])
     # A log has one bit for each loop.

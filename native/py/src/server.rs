@@ -46,7 +46,8 @@ impl Server {
         connections_per_address = 0,
         subscriptions = 100, messages_per_s = 100.0, messages_burst = 1000, history_entries = 10_000,
         history_s = 86_400.0, log_bytes = 64 << 20, recovery_entries = 1_000, recovery_bytes = 1 << 20,
-        linger_s = 60.0, trusted_proxies = vec![], unlimited_addresses = vec![], waiting_bytes = 256 << 20
+        linger_s = 60.0, trusted_proxies = vec![], proxy_protocol = vec![], unlimited_addresses = vec![],
+        waiting_bytes = 256 << 20
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -79,6 +80,7 @@ impl Server {
         recovery_bytes: usize,
         linger_s: f64,
         trusted_proxies: Vec<String>,
+        proxy_protocol: Vec<String>,
         unlimited_addresses: Vec<String>,
         waiting_bytes: usize,
     ) -> PyResult<Self> {
@@ -102,6 +104,7 @@ impl Server {
             recovery_entries,
             recovery_bytes,
             trusted_proxies: read_networks("trusted_proxies", &trusted_proxies)?,
+            proxy_protocol: read_networks("proxy_protocol", &proxy_protocol)?,
             unlimited_addresses: read_networks("unlimited_addresses", &unlimited_addresses)?,
             waiting_bytes,
             ..Config::default()

@@ -75,6 +75,8 @@ pub struct Config {
     pub linger_ms: u64,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<Network>,
+    /// Proxies whose connections begin with a header of the PROXY protocol. It is read from nobody else.
+    pub proxy_protocol: Vec<Network>,
 }
 
 impl Default for Config {
@@ -109,6 +111,7 @@ impl Default for Config {
             recovery_bytes: 1 << 20,
             linger_ms: 60_000,
             trusted_proxies: Vec::new(),
+            proxy_protocol: Vec::new(),
         }
     }
 }

@@ -68,7 +68,9 @@ pub(super) enum State {
 pub(super) struct Handshake {
     /// The limit because of which the connection will be refused.
     pub turned_away: Option<NoRoom>,
-    /// The part of the head that has arrived, then the bytes that followed it.
+    /// A proxy has to name its client first.
+    pub awaits_proxy: bool,
+    /// The part of the head, or of a proxy's header, that has arrived, then the bytes that followed it.
     pub bytes: Vec<u8>,
     pub request: Request,
     /// The origin of a page that may read the response; the value of `Access-Control-Allow-Origin`.
@@ -340,6 +342,11 @@ impl<C: ClientState> Connection<C> {
             bucket: Bucket::default(),
             client: C::default(),
         }
+    }
+
+    /// Whether a proxy has not named its client yet.
+    pub fn awaits_proxy(&self) -> bool {
+        self.handshake.as_ref().is_some_and(|it| it.awaits_proxy)
     }
 
     /// Whether the connection waits for us: its socket takes more, and its output exceeds one share.

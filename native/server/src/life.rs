@@ -25,12 +25,15 @@ const LINGER_READS: u8 = u8::MAX;
 
 impl<H: Handler> Core<H> {
     /// Registers an accepted socket; one over the limit is refused once its head has arrived.
+    ///
+    /// `address` is that of a proxy when `awaits_proxy` is set.
     pub(super) fn add(
         &mut self,
         socket: OwnedFd,
         address: IpAddr,
         counted: bool,
         turned_away: Option<NoRoom>,
+        awaits_proxy: bool,
     ) {
         let slot = self.connections.take();
         let id = self.connections.id(slot);
@@ -51,6 +54,7 @@ impl<H: Handler> Core<H> {
         connection.deadlines.end = Tick::at_ms(end_ms);
         connection.handshake = Some(Box::new(Handshake {
             turned_away,
+            awaits_proxy,
             ..Handshake::default()
         }));
         self.schedule(slot);

@@ -29,6 +29,7 @@ _INGRESS_SETTINGS = (
     "http_port",
     "bind_host",
     "trusted_proxies",
+    "proxy_protocol",
     "http_timeout_s",
     "images_timeout_s",
     "http_connections",
@@ -37,6 +38,7 @@ _INGRESS_SETTINGS = (
     "ops_host",
     "ops_port",
 )
+_NO_PROXY_PROTOCOL = "must be empty where HAProxy cannot run: Ray Serve's own proxy reads no such header"
 _NO_HAPROXY = "HAProxy cannot run here; HTTP goes through Ray Serve's own proxy, at about a tenth of the rate"
 
 
@@ -45,6 +47,9 @@ def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str]
 
     Args:
         scratch: the instance's directory for sockets; it exists.
+
+    Raises:
+        SettingError: a setting cannot be here.
     """
     if settings.ray_address:
         environment = {"RAY_TMPDIR": str(scratch), **serve_environment(), **_joined_ingress(settings)}
@@ -52,6 +57,8 @@ def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str]
     program = haproxy.find_haproxy()
     environment = _local_environment(settings, scratch) | make_certificate(scratch / "tls", RAY_HOST)
     if program is None:
+        if settings.proxy_protocol:
+            raise SettingError(f"{environment_name('proxy_protocol')}: {_NO_PROXY_PROTOCOL}")
         return environment, _NO_HAPROXY
     key = settings.ingress_key or secrets.token_urlsafe(32)
     return environment | haproxy.serve_environment(scratch / "ha") | {ingress_key.NAME: key}, ""

@@ -196,11 +196,15 @@ def _defaults(settings: Settings) -> list[str]:
 
 
 def _public(settings: Settings, applications: Iterable[Application]) -> list[str]:
+    # Rules of a session see the address of a PROXY header, those of a connection the proxy's. The latter cost
+    # least where connections are refused, so they are kept where no such header can come.
+    level = "session" if settings.proxy_protocol else "connection"
     return [
         f"frontend {PUBLIC} from ours",
         f"    bind {_place(settings.bind_host, settings.http_port)} proto h1",
-        *_front_door(settings.trusted_proxies),
-        *_counted(settings),
+        *_proxy_headers(settings.proxy_protocol),
+        *_front_door(settings.trusted_proxies, level),
+        *_counted(settings, level),
         *_silence(),
         *_requests(),
         *_routes(applications),
@@ -390,21 +394,29 @@ def _rules(settings: Settings) -> list[str]:
     ]
 
 
-def _front_door(networks: Iterable[str]) -> list[str]:
+def _proxy_headers(networks: Iterable[str]) -> list[str]:
+    """Connections of these begin with a PROXY header, whose address is `src` from then on.
+
+    From anybody else it is no HTTP, and refused as such. HAProxy closes a connection whose header is wrong,
+    or does not come within the time of a client: HAProxy 2.8 has no other one for it.
+    """
+    listed = " ".join(networks)
+    return [f"    tcp-request connection expect-proxy layer4 if {{ src {listed} }}"] if listed else []
+
+
+def _front_door(networks: Iterable[str], level: str) -> list[str]:
     """Connections of front doors are not counted as one caller's, and what they say of theirs is believed."""
     listed = " ".join(networks)
-    return (
-        [f"    tcp-request connection set-var(sess.front) bool(true) if {{ src {listed} }}"] if listed else []
-    )
+    return [f"    tcp-request {level} set-var(sess.front) bool(true) if {{ src {listed} }}"] if listed else []
 
 
-def _counted(settings: Settings) -> list[str]:
+def _counted(settings: Settings, level: str = "connection") -> list[str]:
     """How many connections one address may have at a door; both doors share what HAProxy may have."""
     limit = settings.http_connections_per_address
     counted = [
         "    stick-table type ipv6 size 200k expire 60s store conn_cur",
-        "    tcp-request connection track-sc0 src,ipmask(32,64) unless { var(sess.front) -m found }",
-        f"    tcp-request connection reject if {{ sc0_conn_cur gt {limit} }}",
+        f"    tcp-request {level} track-sc0 src,ipmask(32,64) unless {{ var(sess.front) -m found }}",
+        f"    tcp-request {level} reject if {{ sc0_conn_cur gt {limit} }}",
     ]
     return counted if limit else []
 

@@ -316,6 +316,7 @@ def build_server(settings: Settings, *, host: str, port: int) -> Server:
         history_s=settings.history_hours * 3_600,
         log_bytes=settings.history_bytes,
         trusted_proxies=list(settings.trusted_proxies),
+        proxy_protocol=list(settings.proxy_protocol),
         unlimited_addresses=list(settings.ws_unlimited_addresses),
         waiting_bytes=settings.ws_waiting_bytes,
     )

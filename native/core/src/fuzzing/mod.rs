@@ -8,9 +8,11 @@ mod envelope;
 mod frames;
 mod handshake;
 mod log;
+mod proxy;
 
 pub use answers::answers;
 pub use envelope::envelope;
 pub use frames::frames;
 pub use handshake::handshake;
 pub use log::log;
+pub use proxy::proxy;

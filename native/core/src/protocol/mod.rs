@@ -9,6 +9,7 @@
 //! * [`fault`] lists the faults of a peer, each with its close code;
 //! * [`deflate`] negotiates and runs permessage-deflate (RFC 7692);
 //! * [`events`] writes Server-Sent Events, for clients that WebSocket cannot reach;
+//! * [`proxy`] reads the header by which a proxy names its client (PROXY protocol, versions 1 and 2);
 //! * `json` finds where values of JSON begin and end;
 //! * [`strict`] finds the faults that a JSON text must not have;
 //! * [`jsonrpc`] reads the JSON-RPC 2.0 envelope of a text message and writes answers.
@@ -25,6 +26,7 @@ pub mod frame;
 pub mod handshake;
 pub(crate) mod json;
 pub mod jsonrpc;
+pub mod proxy;
 pub mod strict;
 
 #[cfg(test)]

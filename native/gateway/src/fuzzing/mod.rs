@@ -12,7 +12,7 @@ use broker_core::protocol::jsonrpc::{self, Call, Incoming};
 use broker_server::{Network, client_address};
 use serde_json::Value;
 
-pub use broker_core::fuzzing::{answers, frames, log};
+pub use broker_core::fuzzing::{answers, frames, log, proxy};
 
 use super::params::{parse_servertime, parse_subscribe, parse_unsubscribe};
 use super::votes::parse_vote;

@@ -32,6 +32,11 @@ fn answers_keep_their_rules() {
     run("answers", super::answers);
 }
 
+#[test]
+fn proxy_headers_keep_their_rules() {
+    run("proxy", super::proxy);
+}
+
 fn run(name: &str, target: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")

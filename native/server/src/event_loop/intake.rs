@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use broker_core::protocol::frame::{self, Opcode};
 use broker_core::protocol::handshake::{self, Head, Limits, Request};
+use broker_core::protocol::proxy::{self, ProxyHeader};
 use broker_core::protocol::{Decoder, Flow, Item, Role};
 
 use super::super::config::{client_address, is_among};
@@ -72,7 +73,9 @@ impl<H: Handler> EventLoop<H> {
         }
         let mut turned_away = (connections >= config.connections).then_some(NoRoom::Server);
         // The client behind a proxy is not known yet.
-        let counted = shared.is_limited(peer) && !is_among(peer, &config.trusted_proxies);
+        let awaits_proxy = is_among(peer, &config.proxy_protocol);
+        let is_proxy = awaits_proxy || is_among(peer, &config.trusted_proxies);
+        let counted = shared.is_limited(peer) && !is_proxy;
         if counted {
             let Some(count) = shared.enter(peer, POLITE_REFUSALS_AN_ADDRESS) else {
                 return refuse_unread(&socket, NoRoom::Address, &shared.counters);
@@ -81,7 +84,8 @@ impl<H: Handler> EventLoop<H> {
                 turned_away = Some(NoRoom::Address);
             }
         }
-        self.core.add(socket, peer, counted, turned_away);
+        self.core
+            .add(socket, peer, counted, turned_away, awaits_proxy);
     }
 
     /// Processes the connections with input, until the time is over; the others come first next time.
@@ -157,9 +161,65 @@ impl<H: Handler> EventLoop<H> {
             return;
         };
         pending.bytes.extend_from_slice(bytes);
+        if pending.awaits_proxy {
+            self.take_proxy_header(slot);
+        } else {
+            self.read_head(slot, bytes.contains(&b'\n'));
+        }
+    }
+
+    /// Reads the header of a proxy, and the part of the head that came with it.
+    fn take_proxy_header(&mut self, slot: SlotIndex) {
+        let Some(pending) = &mut self.core.connection(slot).handshake else {
+            return;
+        };
+        match proxy::parse(&pending.bytes) {
+            Ok(ProxyHeader::Partial) => self.keep_head(slot),
+            Ok(ProxyHeader::Complete { source, consumed }) => {
+                pending.bytes = pending.bytes.split_off(consumed);
+                pending.awaits_proxy = false;
+                let has_line = pending.bytes.contains(&b'\n');
+                if source.is_none_or(|source| self.set_source(slot, source)) {
+                    self.read_head(slot, has_line);
+                }
+            }
+            Err(_) => self.drop_unnamed(slot),
+        }
+    }
+
+    /// Takes the address that a proxy names for that of the peer, from which all rules about addresses begin; false
+    /// when the connection was refused.
+    fn set_source(&mut self, slot: SlotIndex, source: IpAddr) -> bool {
+        let shared = Arc::clone(&self.core.shared);
+        let peer = &mut self.core.connection(slot).peer;
+        peer.address = source.to_canonical();
+        // A proxy may stand behind another one.
+        let is_proxy = is_among(peer.address, &shared.config.trusted_proxies);
+        if is_proxy || !shared.is_limited(peer.address) {
+            return true;
+        }
+        peer.is_counted = shared.enter(peer.address, 0).is_some();
+        if !peer.is_counted {
+            self.core.refuse(slot, &Refusal::no_room(NoRoom::Address));
+            return false;
+        }
+        true
+    }
+
+    /// Drops a connection whose proxy does not name its client. It gets no answer: what it speaks is unknown.
+    pub(super) fn drop_unnamed(&mut self, slot: SlotIndex) {
+        Counters::add(&self.core.shared.counters.refused, 1);
+        self.core.drop_connection(slot);
+    }
+
+    /// Reads the head as far as it has come; `has_line` when a line has ended since the last time.
+    fn read_head(&mut self, slot: SlotIndex, has_line: bool) {
+        let Some(pending) = &mut self.core.connection(slot).handshake else {
+            return;
+        };
         // A head can end, and a line can be checked, only at the end of a line.
         let limits = Limits::default();
-        if !bytes.contains(&b'\n') && pending.bytes.len() <= limits.head_bytes {
+        if !has_line && pending.bytes.len() <= limits.head_bytes {
             return self.keep_head(slot);
         }
         match handshake::parse(&pending.bytes, &limits) {

@@ -331,7 +331,10 @@ impl<H: Handler> EventLoop<H> {
 
     /// The deadline `end` of a connection has passed.
     fn end(&mut self, slot: SlotIndex) {
-        match self.core.connection(slot).state {
+        let connection = self.core.connection(slot);
+        match connection.state {
+            // A proxy has not said whom an answer would be for.
+            State::Head if connection.awaits_proxy() => self.drop_unnamed(slot),
             State::Head | State::Waiting => {
                 self.core.refuse(
                     slot,

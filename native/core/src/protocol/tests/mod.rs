@@ -6,4 +6,5 @@ mod frame;
 mod handshake;
 mod json;
 mod jsonrpc;
+mod proxy;
 mod strict;
