@@ -1,6 +1,7 @@
 """`broker account` and `broker user` on a real database."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,23 @@ def test_owners_are_asked_for_and_shown(database: list[str], capsys: pytest.Capt
     assert orjson.loads(capsys.readouterr().out) == {"owners": 1, "wanted": 3}
     assert run(["scale", "owners=3", "--wait", "0.1", *database]) == 1
     assert "does `broker up` run?" in capsys.readouterr().err
+
+
+def test_scaling_that_another_one_has_replaced_says_so(
+    database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who waits for two owners that are no longer wanted would wait for nothing."""
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(run, ["scale", "owners=2", "--wait", "60", *database])
+        told = ""
+        while "waiting for `broker up` to start 2 owners" not in told:
+            told += capsys.readouterr().err
+            assert not first.done()
+        assert run(["scale", "owners=4", "--wait", "0", *database]) == 0
+        assert first.result() == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "another `broker scale` wants 4 owners" in told
 
 
 @pytest.mark.parametrize("number", ["owners=0", "owners=1025", "owners=many", "counters=2", "4"])
