@@ -35,8 +35,14 @@ def test_a_right_report_has_no_findings() -> None:
     [
         ([make_poll(1, 0, 1)], "[1, 0, 1] were counted, [1, 0, 2] were acknowledged"),
         ([make_poll(1, 0, 2, impressions=5)], "5 impressions were counted, 4 were shown"),
-        ([], "the report has the polls [], not one of whoWins in asked, for which [1, 0, 2] were acknowledged"),
-        ([make_poll(1, 0, 2, context="other")], "has the polls [('whoWins', 'other')], not one of whoWins in"),
+        (
+            [],
+            "the report has the polls [], not one of whoWins in asked, for which [1, 0, 2] were acknowledged",
+        ),
+        (
+            [make_poll(1, 0, 2, context="other")],
+            "has the polls [('whoWins', 'other')], not one of whoWins in",
+        ),
         ([make_poll(1, 0, 2), make_poll(1, 0, 2, context="other")], "('whoWins', 'other')], not one of"),
     ],
 )
