@@ -103,6 +103,40 @@ def test_days_for_which_events_are_kept(database: list[str], capsys: pytest.Capt
         assert "keep-events" in capsys.readouterr().err
 
 
+def test_quotas_are_set_lifted_and_shown(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def shown() -> dict[str, Any]:
+        capsys.readouterr()
+        assert run(["account", "show", "arena", "--json", *database]) == 0
+        return dict(orjson.loads(capsys.readouterr().out))
+
+    assert run(["account", "add", "arena", *database]) == 0
+    nothing = dict.fromkeys(("programs", "events", "storage", "images"))
+    assert shown()["quotas"] == nothing
+    quotas = ["--quota", "programs=10", "--quota", "events=50", "--quota", "images=600"]
+    assert run(["account", "set", "arena", "--keep-events", "90", *quotas, *database]) == 0
+    assert (
+        run(["account", "set", "arena", "--quota", "storage=1000000", "--quota", "events=", *database]) == 0
+    )
+    told = shown()
+    assert told["quotas"] == {"programs": 10, "events": None, "storage": 1_000_000, "images": 600}
+    assert (told["used"], told["keepEventsDays"]) == ({"programs": 0, "storage": 0}, 90)
+    assert run(["account", "show", "arena", *database]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "arena  (any origin)",
+        "events are kept: for 90 days",
+        "programs: 0, at most 10",
+        "events a second: no quota",
+        "bytes in storage: 0, at most 1000000",
+        "images made a minute: at most 600",
+    ]
+    assert run(["account", "set", "nobody", "--quota", "events=1", *database]) == 1
+    assert run(["account", "show", "nobody", *database]) == 1
+    assert capsys.readouterr().err.count("no such account") == 2
+    for wrong in ("events", "votes=1", "events=0", "events=-1", "events=1000001", "events=x", "=1"):
+        assert run(["account", "set", "arena", "--quota", wrong, *database]) == 2
+        assert "--quota" in capsys.readouterr().err
+
+
 def test_origins_must_be_told_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["account", "set", "arena", "--any-origin", "--no-origin"]) == 2
     assert "either --origin" in capsys.readouterr().err
