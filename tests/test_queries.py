@@ -35,7 +35,7 @@ _ASIDE = (
     "LEFT JOIN revocations",
     "producers_seen",
     "image_rules",
-    "origins, created_time FROM accounts WHERE name",
+    "name, origins, created_time, keep_events_days",
 )
 
 
