@@ -35,7 +35,7 @@ _ASIDE = (
     "LEFT JOIN revocations",
     "producers_seen",
     "image_rules",
-    "origins, created_time FROM accounts WHERE name",
+    "name, origins, created_time, keep_events_days",
 )
 
 
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[int, str | None, Params]] = {
         5, None,  # the failed ones are counted twice: before and after the wait for a turn
         there(grant_type="password", client_id="Test", username="admin", password=PASSWORD),
     ),
-    "admin/createProgram": (4, "admin", lambda scene: {"id": scene.new, "name": "n", "metadata": FREE}),
+    "admin/createProgram": (5, "admin", lambda scene: {"id": scene.new, "name": "n", "metadata": FREE}),
     "getProducerPrograms": (1, "admin", there()),
     "filterPrograms": (1, "admin", there(search="p", limit=100)),
     "getProgram": (1, "admin", PROGRAM),

@@ -1,6 +1,7 @@
 """`broker account` and `broker user` on a real database."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,40 @@ def test_days_for_which_events_are_kept(database: list[str], capsys: pytest.Capt
     for wrong in (["0"], ["-1"], ["36501"], ["x"], ["90", "--keep-all-events"]):
         assert run(["account", "set", "arena", "--keep-events", *wrong, *database]) == 2
         assert "keep-events" in capsys.readouterr().err
+
+
+def test_quotas_are_set_lifted_and_shown(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def shown() -> dict[str, Any]:
+        capsys.readouterr()
+        assert run(["account", "show", "arena", "--json", *database]) == 0
+        return dict(orjson.loads(capsys.readouterr().out))
+
+    assert run(["account", "add", "arena", *database]) == 0
+    nothing = dict.fromkeys(("programs", "events", "storage", "images"))
+    assert shown()["quotas"] == nothing
+    quotas = ["--quota", "programs=10", "--quota", "events=50", "--quota", "images=600"]
+    assert run(["account", "set", "arena", "--keep-events", "90", *quotas, *database]) == 0
+    assert (
+        run(["account", "set", "arena", "--quota", "storage=1000000", "--quota", "events=", *database]) == 0
+    )
+    told = shown()
+    assert told["quotas"] == {"programs": 10, "events": None, "storage": 1_000_000, "images": 600}
+    assert (told["used"], told["keepEventsDays"]) == ({"programs": 0, "storage": 0}, 90)
+    assert run(["account", "show", "arena", *database]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "arena  (any origin)",
+        "events are kept: for 90 days",
+        "programs: 0, at most 10",
+        "events a second: no quota",
+        "bytes in storage: 0, at most 1000000",
+        "images made a minute: at most 600",
+    ]
+    assert run(["account", "set", "nobody", "--quota", "events=1", *database]) == 1
+    assert run(["account", "show", "nobody", *database]) == 1
+    assert capsys.readouterr().err.count("no such account") == 2
+    for wrong in ("events", "votes=1", "events=0", "events=-1", "events=1000001", "events=x", "=1"):
+        assert run(["account", "set", "arena", "--quota", wrong, *database]) == 2
+        assert "--quota" in capsys.readouterr().err
 
 
 def test_origins_must_be_told_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,6 +274,23 @@ def test_owners_are_asked_for_and_shown(database: list[str], capsys: pytest.Capt
     assert orjson.loads(capsys.readouterr().out) == {"owners": 1, "wanted": 3}
     assert run(["scale", "owners=3", "--wait", "0.1", *database]) == 1
     assert "does `broker up` run?" in capsys.readouterr().err
+
+
+def test_scaling_that_another_one_has_replaced_says_so(
+    database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who waits for two owners that are no longer wanted would wait for nothing."""
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(run, ["scale", "owners=2", "--wait", "60", *database])
+        told = ""
+        while "waiting for `broker up` to start 2 owners" not in told:
+            told += capsys.readouterr().err
+            assert not first.done()
+        assert run(["scale", "owners=4", "--wait", "0", *database]) == 0
+        assert first.result() == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "another `broker scale` wants 4 owners" in told
 
 
 @pytest.mark.parametrize("number", ["owners=0", "owners=1025", "owners=many", "counters=2", "4"])

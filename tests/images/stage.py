@@ -8,6 +8,7 @@ from pathlib import Path
 
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
+from broker.auth.shared_rates import image_rates
 from broker.clock import SystemClock
 from broker.concurrency.shares import NOBODY, Asker
 from broker.domain.statistics import ImagesUsed
@@ -24,7 +25,9 @@ from broker.images.purges import PurgeBook, source_of
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
 from broker.images.sources import SourceConfig, SourceHead, Sources
 from broker.images.workers import KeptPicture, WorkerConfig, Workers
+from broker.storage.database import Database
 from broker.storage.image_purges import ALL, Purge
+from broker.storage.rate_buckets import RateBuckets
 
 DISK_BYTES = 64 << 20
 NO_RATE = Rate(0, 1)
@@ -131,8 +134,12 @@ async def open_stage(
     config: ServiceConfig | None = None,
     per_account: Rate = NO_RATE,
     per_address: Rate = NO_RATE,
+    quotas_dsn: str = "",
 ) -> AsyncIterator[Stage]:
-    """A service over `directory`; several may share it, as processes do."""
+    """A service over `directory`; several may share it, as processes do.
+
+    Quotas of accounts are kept in the database `quotas_dsn`, where it is given.
+    """
     rules = {"demo": AccountRules()} if accounts is None else accounts
 
     async def rules_of(account: str, address: str) -> AccountRules:
@@ -142,6 +149,8 @@ async def open_stage(
         return rules[account]
 
     clock, usage, purges = LateClock(), SummedUsage(), ListedPurges()
+    database = await Database.open(quotas_dsn, size=1, timeout_s=5.0) if quotas_dsn else None
+    quotas = image_rates(RateBuckets(database), clock) if database else None
     book = PurgeBook(purges)
     await book.read()
     known_faces = DiskCache(directory / "faces", DISK_BYTES, FacesHead)
@@ -159,7 +168,7 @@ async def open_stage(
     finder = faces or KnownFaces()
     service = ImageService(
         rules_of,
-        MakingRates(LocalRate(clock, per_account), LocalRate(clock, per_address)),
+        MakingRates(LocalRate(clock, per_account), LocalRate(clock, per_address), quotas),
         found,
         pool,
         finder,
@@ -178,3 +187,5 @@ async def open_stage(
         await asyncio.shield(service.close())
         await pool.close()
         await fetcher.close()
+        if database is not None:
+            await database.close()

@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from broker.domain.audit import Actor
+from broker.domain.quotas import QuotaName
 from broker.errors import InvalidRequest, NotFound, SlowDown, Unavailable
 from broker.images import account_rules
 from broker.images.account_rules import AccountRules, RuleBook
 from broker.images.administration import RuleChange, change_rules
+from broker.storage.account_quotas import AccountQuotas
 from broker.storage.database import Database
 from broker.storage.image_rules import ImageRules, StoredImageRules
 from tests.auth.services import StoppedClock, open_database
@@ -28,6 +31,14 @@ async def test_an_account_without_rules_takes_any_host(database: Database) -> No
     assert await book.get("demo") == AccountRules()
     with pytest.raises(NotFound):
         await book.get("nobody")
+
+
+async def test_the_quota_is_read_with_the_rules_and_stays_when_they_change(database: Database) -> None:
+    await AccountQuotas(database).set("demo", {QuotaName.IMAGES: 7}, Actor.operator())
+    book = RuleBook(ImageRules(database), StoppedClock())
+    assert await book.get("demo") == AccountRules(quota=7)
+    await change_rules(database, "demo", RuleChange(["cdn.example.com"]))
+    assert (await RuleBook(ImageRules(database), StoppedClock()).get("demo")).quota == 7
 
 
 async def test_a_change_is_followed_within_seconds(database: Database) -> None:

@@ -368,6 +368,24 @@ def test_pictures_that_have_to_be_made_are_counted_for_account_and_address(tmp_p
     run(tmp_path, reply(body=SMALL), work, **rates)
 
 
+@pytest.mark.postgres
+def test_pictures_beyond_the_quota_of_the_account_are_not_made(tmp_path: Path, migrated_dsn: str) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        stage.clock.stop()
+        for path in ("/1", "/2", "/1"):  # one that is there is not made again
+            await stage.service.get(Asker("demo"), "w=50", upstream.url(path))
+        error = await fail(stage, "w=50", upstream.url("/3"))
+        assert isinstance(error, SlowDown)
+        assert error.message == "the account has reached its quota of 2 images made a minute"
+        assert error.retry_after_s == 30
+        await stage.service.get(Asker("other"), "w=50", upstream.url("/3"))
+        stage.clock.later_s = 30
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/3"))
+
+    accounts = {"demo": AccountRules(quota=2), "other": AccountRules()}
+    run(tmp_path, reply(body=SMALL), work, accounts=accounts, quotas_dsn=migrated_dsn)
+
+
 def test_who_joins_a_picture_is_not_refused_for_who_began_it(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         url = upstream.url("/2")

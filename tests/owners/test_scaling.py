@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any
 
 import orjson
@@ -25,7 +25,7 @@ from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.fence import Fenced
 from broker.storage.journal import Journal
-from broker.storage.placements import Placements
+from broker.storage.placements import PlacementRow, Placements
 from tests.owners.packed import call_packed
 from tests.owners.support import create_programs, fetch, ids, publish, publish_rows, row
 
@@ -187,55 +187,95 @@ async def insist(door: Door, program_id: str, number: int) -> None:
         return
 
 
-async def test_nothing_is_lost_doubled_or_reordered_while_owners_change(bad_stage: Stage, dsn: str) -> None:
-    stage, done = bad_stage, asyncio.Event()
-    doors = [Door(stage), Door(stage)]
-    counts: dict[str, int] = {}
-    counted = asyncio.Event()
+class Show:
+    """Producers of all programs through one door, and what two doors that follow are told."""
 
-    async def produce(program_id: str) -> None:
-        """Wave after wave; the publishes of one wave are under way at a time, and keep their order."""
-        number = 0
-        while not done.is_set():
-            wave = [insist(doors[0], program_id, number + each) for each in range(3)]
-            number += len(wave)
-            counts[program_id] = number
-            await asyncio.gather(*wave)
-            counted.set()
+    def __init__(self, stage: Stage, dsn: str) -> None:
+        self.doors = [Door(stage), Door(stage)]
+        self._dsn = dsn
+        self._counts: dict[str, int] = {}
+        self._counted = asyncio.Event()
+        self._is_over = False
 
-    for name in PROGRAMS:
-        for each in doors:
-            await each.feed.follow(program_topic("demo", name))
-    producing = [asyncio.create_task(produce(name)) for name in PROGRAMS]
-    for owners in (4, 2, 3, 1, 4):
-        before = dict(counts)
-        await stage.scale(owners)
-        if owners == 3:
-            await stage.slots[1].kill()
+    async def open(self) -> None:
+        for name in PROGRAMS:
+            for each in self.doors:
+                await each.feed.follow(program_topic("demo", name))
+        self._producing = [asyncio.create_task(self._produce(name)) for name in PROGRAMS]
+
+    async def until_published(self, changing: Awaitable[object]) -> None:
+        """Return when two waves of each program have been published since the change that is awaited."""
+        before = dict(self._counts)
+        await changing
         async with asyncio.timeout(30):
-            while any(counts.get(name, 0) <= before.get(name, 0) + 6 for name in PROGRAMS):
-                counted.clear()
-                await counted.wait()
-    done.set()
-    await asyncio.gather(*producing)
-    try:
-        assert doors[0].placement.current == (5, 4)
+            while any(self._counts.get(name, 0) <= before.get(name, 0) + 6 for name in PROGRAMS):
+                self._counted.clear()
+                await self._counted.wait()
+
+    async def judge(self) -> None:
+        """End it: each event is stored and told once, in its order, and no program lost its history."""
+        self._is_over = True
+        await asyncio.gather(*self._producing)
         for name in PROGRAMS:
             rows = await fetch(
-                dsn,
+                self._dsn,
                 "SELECT e.metadata::text FROM events e JOIN program_heads h ON h.history = e.history"
                 " JOIN programs p ON p.uid = h.program_uid WHERE p.id = $1 ORDER BY e.seq",
                 name,
             )
-            assert [orjson.loads(each[0])["number"] for each in rows] == list(range(counts[name]))
-            for each in doors:
-                seqs = await each.until(program_topic("demo", name), counts[name])
-                assert seqs == list(range(1, counts[name] + 1))
-        reasons = await fetch(dsn, "SELECT DISTINCT epoch_reason FROM program_heads")
+            assert [orjson.loads(each[0])["number"] for each in rows] == list(range(self._counts[name]))
+            for door in self.doors:
+                seqs = await door.until(program_topic("demo", name), self._counts[name])
+                assert seqs == list(range(1, self._counts[name] + 1))
+        reasons = await fetch(self._dsn, "SELECT DISTINCT epoch_reason FROM program_heads")
         assert [each[0] for each in reasons] == ["created"]
-    finally:
-        for each in doors:
-            await each.close()
+
+    async def close(self) -> None:
+        for task in self._producing:
+            task.cancel()
+        for door in self.doors:
+            await door.close()
+
+    async def _produce(self, program_id: str) -> None:
+        """Wave after wave; the publishes of one wave are under way at a time, and keep their order."""
+        number = 0
+        while not self._is_over:
+            wave = [insist(self.doors[0], program_id, number + each) for each in range(3)]
+            number += len(wave)
+            self._counts[program_id] = number
+            await asyncio.gather(*wave)
+            self._counted.set()
+
+
+@pytest.fixture
+async def show(bad_stage: Stage, dsn: str) -> AsyncIterator[Show]:
+    show = Show(bad_stage, dsn)
+    await show.open()
+    yield show
+    await show.close()
+
+
+async def test_nothing_is_lost_doubled_or_reordered_while_owners_change(bad_stage: Stage, show: Show) -> None:
+    async def change(owners: int) -> None:
+        await bad_stage.scale(owners)
+        if owners == 3:
+            await bad_stage.slots[1].kill()
+
+    for owners in (4, 2, 3, 1, 4):
+        await show.until_published(change(owners))
+    await show.judge()
+    assert show.doors[0].placement.current == (5, 4)
+
+
+async def test_two_changes_at_once_while_owners_die_lose_nothing(bad_stage: Stage, show: Show) -> None:
+    """Owners that start meanwhile act on the last placement, or are shut out by it."""
+    kills = (slot.kill() for slot in bad_stage.slots[:2])
+    await show.until_published(asyncio.gather(bad_stage.scale(2), *kills, bad_stage.scale(4)))
+    row = await bad_stage.placements.read()
+    await show.judge()
+    assert row.version == 2
+    assert row.owners in (2, 4)
+    assert [door.placement.current for door in show.doors] == [(2, row.owners)] * 2
 
 
 async def test_commands_under_way_stay_before_later_ones_of_their_program(stage: Stage, door: Door) -> None:
@@ -284,6 +324,34 @@ async def test_owner_answers_moved_for_programs_of_others(stage: Stage, dsn: str
     assert events[0][0] == 0
 
 
+async def test_owner_that_starts_during_a_change_writes_nothing_by_the_placement_before(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change comes right after the start of the owner has read the placement."""
+    name = next(name for name in PROGRAMS if spread(name, 2) == 1)
+    await create_programs(dsn, [name])
+    database = await Database.open(dsn, size=2, timeout_s=5.0)
+    stage, read = Stage(dsn, database, 0.0), Placements.read
+
+    async def read_before_a_change(placements: Placements) -> PlacementRow:
+        row = await read(placements)
+        monkeypatch.setattr(Placements, "read", read)
+        await stage.scale(2)
+        return row
+
+    monkeypatch.setattr(Placements, "read", read_before_a_change)
+    owner = await Owner.start(SETTINGS, dsn, 0)
+    try:
+        (reply,) = await owner.submit([publish(name)], 5.0)
+        assert isinstance(reply, Unavailable)
+        await owner.ended()
+        assert await owner.was_moved()
+    finally:
+        await owner.close()
+        await database.close()
+    assert (await fetch(dsn, "SELECT count(*) FROM events"))[0][0] == 0
+
+
 async def test_idle_viewers_hear_of_a_program_at_its_new_owner(stage: Stage, door: Door) -> None:
     name = next(name for name in PROGRAMS if spread(name, 2) == 1)
     topic = program_topic("demo", name)
@@ -312,6 +380,14 @@ async def test_a_change_is_made_once(stage: Stage) -> None:
     assert await stage.placements.change(0, 2, names)
     assert not await stage.placements.change(0, 3, names)
     assert (await stage.placements.read()).in_effect(1) == (1, 2)
+
+
+async def test_of_two_changes_of_one_placement_one_is_made(stage: Stage) -> None:
+    names = [slot_name(OWNER, index) for index in range(MOST)]
+    changes = [stage.placements.change(0, owners, names) for owners in (2, 4)]
+    made = dict(zip((2, 4), await asyncio.gather(*changes), strict=True))
+    (owners,) = (owners for owners, is_made in made.items() if is_made)
+    assert (await stage.placements.read()).in_effect(1) == (1, owners)
 
 
 def test_error_that_travels_keeps_its_placement() -> None:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import random
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from broker.cli.main import run
 from broker.errors import Conflict, NotFound
 from broker.storage.account_tables import ACCOUNT_TABLES, SHARED
 from broker.storage.backup import back_up
-from broker.storage.backup_file import BackupError
+from broker.storage.backup_file import BackupError, verify
 from broker.storage.restore import restore
 from tests.storage.full_account import fill_account, rows_of
 
@@ -185,6 +186,8 @@ def alter(saved: Path, path: Path, old: bytes, new: bytes, *, is_sealed: bool) -
         (b"arena-ada\tarena\t", b"arena-ada\tother\t", True, "users has rows of another account"),
         (b'{"rows":', b'{"rows":7', True, "accounts has 1 rows"),
         (b'{"rows":', b'{"rews":', True, "rows is missing"),
+        (b"arena-ada\tarena\t", b"arena-ada\tarena\n", True, "users has a row that does not fit"),
+        (b"arena-ada\tarena\t", b"arena\\x00\tarena\t", True, "users has a row that does not fit"),
     ],
 )
 async def test_altered_content_is_refused_and_named(
@@ -195,6 +198,56 @@ async def test_altered_content_is_refused_and_named(
     alter(saved, path, old, new, is_sealed=is_sealed)
     with pytest.raises(BackupError, match=told):
         await restore(own_migrated_dsn, path)
+
+
+HEADER = (
+    b'{"format":"broker backup","version":1,"schema":30,"product":"x","created":"x","accounts":["arena"]}\n'
+)
+SECTION = b'{"account":"arena","table":"events","columns":["seq"]}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (HEADER + SECTION + b"9" * 5_000 + b"\n", "a block has no length"),
+        (HEADER + SECTION + b"9" * 15 + b"\n", "longer than 67108864 bytes"),
+        (HEADER + SECTION + b"67108864\n", "it ends early"),
+        (HEADER + b"[" * 900_000 + b"\n", "is no backup"),
+        (HEADER + b" " * (1 << 21), "it ends early"),
+    ],
+    ids=["length of 5,000 digits", "long block", "block that is not there", "nesting", "long line"],
+)
+def test_lengths_that_cannot_be_are_refused(content: bytes, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "lengths.backup"
+    path.write_bytes(gzip.compress(content))
+    with path.open("rb") as raw, pytest.raises(BackupError, match=told):
+        verify(path, raw)
+
+
+def peak_bytes(path: Path) -> int:
+    """The most memory that reading a file takes, until it is refused."""
+    tracemalloc.start()
+    try:
+        with path.open("rb") as raw, pytest.raises(BackupError, match="it ends early"):
+            verify(path, raw)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        HEADER + SECTION + (b"%d\n" % (48 << 20)) + bytes(48 << 20),
+        HEADER + 100_000 * (SECTION + b'0\n{"rows":0}\n'),
+    ],
+    ids=["one block", "sections"],
+)
+def test_small_file_that_unpacks_to_much_takes_little_memory(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.backup"
+    path.write_bytes(gzip.compress(content, 9))
+    assert path.stat().st_size < len(content) / 100
+    assert peak_bytes(path) < 6 << 20
 
 
 async def test_restore_that_fails_at_its_end_has_done_nothing(

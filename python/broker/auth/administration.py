@@ -15,10 +15,12 @@ from broker.auth.passwords import PasswordConfig, Passwords
 from broker.clock import Clock
 from broker.domain.audit import Actor
 from broker.domain.identities import IdentityProvider
+from broker.domain.quotas import QuotaName
 from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
 from broker.errors import InvalidRequest, NotFound
 from broker.ids import IdSource
 from broker.setting_rules import MATOMO_URL
+from broker.storage.account_quotas import AccountQuotas, QuotaUse
 from broker.storage.accounts import Account, Accounts
 from broker.storage.analytics import Analytics, MatomoAccess
 from broker.storage.database import Database
@@ -51,6 +53,7 @@ class Administration:
         self._providers = IdentityProviders(database)
         self._analytics = Analytics(database, clock)
         self._retention = EventRetention(database)
+        self._quotas = AccountQuotas(database)
         self._keys = Keyring(Keys(database), clock, KeyringConfig(token_lifetime_s))
         self._clock = clock
         self._ids = ids
@@ -79,6 +82,14 @@ class Administration:
     async def set_retention(self, account: str, days: int | None) -> None:
         """Keep an account's events for so many days; None is for ever. Raises NotFound."""
         await self._retention.set(account, days, Actor.operator())
+
+    async def set_quotas(self, account: str, changes: Mapping[QuotaName, int | None]) -> None:
+        """Set some quotas of an account, or lift them with None. Raises NotFound."""
+        await self._quotas.set(account, changes, Actor.operator())
+
+    async def get_use(self, account: str) -> QuotaUse:
+        """What an account uses of its quotas."""
+        return await self._quotas.used(account)
 
     async def set_matomo(self, account: str, access: MatomoAccess | None) -> None:
         """Give an account a Matomo of its own, or with None none. Raises NotFound."""

@@ -10,6 +10,7 @@ import asyncio
 
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate, caller_of
+from broker.auth.shared_rates import EventRates
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
 from broker.concurrency.single_flight import SingleFlight
@@ -31,8 +32,10 @@ class KnownAccounts:
     Use from one event loop; `close` ends the queries that run.
     """
 
-    def __init__(self, accounts: Accounts, clock: Clock) -> None:
+    def __init__(self, accounts: Accounts, clock: Clock, rates: EventRates | None = None) -> None:
+        """Nothing is known. `rates` learns the quotas of the accounts that are looked up."""
         self._accounts = accounts
+        self._rates = rates
         self._clock = clock
         # Until when each is asked for no more. Not a TtlCache, which forgets what has expired.
         self._until_s: LruCache[str, float] = LruCache(_NAMES)
@@ -94,10 +97,13 @@ class KnownAccounts:
 
     async def _look_up(self, name: str) -> bool:
         """Whether there is such an account now, which is remembered."""
-        if await self._accounts.find(name) is None:
+        account = await self._accounts.find(name)
+        if account is None:
             self._until_s.pop(name)
             self._unknown.put(name, True)
             return False
+        if self._rates is not None:
+            self._rates.learn(name, account.quotas.events)
         self._remember(name)
         return True
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from broker.auth.administration import Administration
+from broker.cli.account_quotas import QuotaOptions, parse_quotas, show
 from broker.cli.administration import DatabaseUrl, DataDir, administer, open_database
 from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import Json
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 
 app.command("visitors")(visitors)
+app.command("show")(show)
 
 Name = Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")]
 Origins = Annotated[
@@ -108,22 +110,25 @@ def set_(
     keep_all_events: Annotated[
         bool, typer.Option("--keep-all-events", help="Delete no event by its age, which is the default.")
     ] = False,
+    quota: QuotaOptions = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Set an account's allowed origins, its Matomo, its rules for images, or how long it keeps events."""
-    # Which of the four groups of options is given; those of one group exclude each other.
+    """Set an account's origins, its Matomo, its rules for images, its quotas, or how long it keeps events."""
+    # Which of the five groups of options is given; those of one group exclude each other.
     origin_options = (origin is not None) + any_origin + no_origin
     matomo_options = (matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     has_matomo = any(option is not None for option in matomo_options)
     rules = _image_rules(image_host, any_image_host, image_preset, image_signing)
     keep_options = (keep_events is not None) + keep_all_events
-    is_asked = bool(origin_options or has_matomo or no_matomo or keep_options or rules != RuleChange())
+    quotas = parse_quotas(quota or ())
+    is_of_account = bool(origin_options or has_matomo or no_matomo or keep_options or quotas)
+    is_asked = is_of_account or rules != RuleChange()
     if origin_options > 1 or (has_matomo and no_matomo) or keep_options > 1 or not is_asked:
         raise typer.BadParameter(
             "give either --origin, --any-origin or --no-origin, or the --matomo options or --no-matomo,"
-            " or the --image options, or either --keep-events or --keep-all-events"
+            " or the --image options, or either --keep-events or --keep-all-events, or --quota"
         )
     # The change, in one connection to the database.
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
@@ -135,11 +140,13 @@ def set_(
             await administration.set_matomo(name, matomo)
         if keep_options:
             await administration.set_retention(name, keep_events)
+        if quotas:
+            await administration.set_quotas(name, quotas)
         if origin_options:
             return await administration.set_origins(name, origins)
         return await administration.get_account(name)
 
-    if origin_options or has_matomo or no_matomo or keep_options:
+    if is_of_account:
         _show(administer(settings, change), json)
     if rules != RuleChange():
         _show_rules(asyncio.run(_change_rules(settings, name, rules)), json)

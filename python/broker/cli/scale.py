@@ -63,7 +63,11 @@ def _parse(numbers: list[str]) -> int | None:
 
 
 async def _scale(settings: Settings, owners: int | None, wait_s: float) -> tuple[int, PlacementRow]:
-    """Ask for a number, and wait for it; the number before, and what is after. Raises SetupError."""
+    """Ask for a number, and wait for it; the number before, and what is after.
+
+    Raises:
+        SetupError: it is not in effect in time, or is no longer wanted.
+    """
     async with open_database(settings) as database:
         placements = Placements(database)
         before = (await placements.read()).in_effect(settings.owners).owners
@@ -80,6 +84,10 @@ async def _until_in_effect(placements: Placements, settings: Settings, owners: i
     told = ""
     while True:
         row = await placements.read()
+        if row.wanted_owners != owners:
+            raise SetupError(
+                f"another `broker scale` wants {row.wanted_owners} owners; {owners} are no longer waited for"
+            )
         present = row.in_effect(settings.owners)
         acting = await placements.count_followers(slots, present.version) if present.owners == owners else 0
         if acting == owners:

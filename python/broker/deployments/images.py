@@ -154,6 +154,7 @@ async def open_service(
     """The service of one process; `stack` closes all of it."""
     from broker.auth.local_rates import LocalRate
     from broker.auth.rate_limits import Rate
+    from broker.auth.shared_rates import image_rates
     from broker.clock import SystemClock
     from broker.concurrency.tasks import keep_running
     from broker.fetching.fetcher import FetchConfig, Fetcher
@@ -169,6 +170,7 @@ async def open_service(
     from broker.storage.database import Database
     from broker.storage.image_purges import ImagePurges
     from broker.storage.image_rules import ImageRules
+    from broker.storage.rate_buckets import RateBuckets
 
     # The decoder processes first: they start while the rest is opened.
     workers = Workers(
@@ -218,7 +220,9 @@ async def open_service(
     service = ImageService(
         rules.get,
         MakingRates(
-            LocalRate(clock, per_account, name="images"), LocalRate(clock, per_address, name="images")
+            LocalRate(clock, per_account, name="images"),
+            LocalRate(clock, per_address, name="images"),
+            image_rates(RateBuckets(database), clock),
         ),
         sources,
         workers,

@@ -271,11 +271,13 @@ class Gateway:
 
     async def _read_accounts(self) -> None:
         settings = self._services.settings
-        accounts = {
-            account.name: None if account.origins is None else list(account.origins)
-            for account in await self._services.accounts.list()
+        accounts = await self._services.accounts.list()
+        for account in accounts:
+            self._services.event_rates.learn(account.name, account.quotas.events)
+        origins = {
+            account.name: None if account.origins is None else list(account.origins) for account in accounts
         }
-        self._server.set_accounts(settings.public_host, settings.default_account, accounts)
+        self._server.set_accounts(settings.public_host, settings.default_account, origins)
 
     async def _sweep(self) -> None:
         self._sessions.sweep()

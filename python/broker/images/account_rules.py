@@ -36,11 +36,13 @@ class AccountRules:
     Attributes:
         presets: name → options in their one spelling.
         signing_keys: with one of which URLs must be signed; none takes unsigned ones.
+        quota: of images made a minute; None has no bound.
     """
 
     hosts: HostRules = field(default_factory=HostRules)
     presets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     signing_keys: tuple[str, ...] = field(default=(), repr=False)
+    quota: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,9 @@ class RuleBook:
 
 def read_rules(stored: StoredImageRules) -> AccountRules:
     """The rules in their parts."""
-    return AccountRules(HostRules.of(stored.hosts), MappingProxyType(stored.presets), stored.signing_keys)
+    return AccountRules(
+        HostRules.of(stored.hosts), MappingProxyType(stored.presets), stored.signing_keys, stored.quota
+    )
 
 
 def _no_account() -> NotFound:

@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from broker.auth.local_rates import LocalRate
+from broker.auth.shared_rates import SharedRates
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
 from broker.concurrency.shares import Asker
@@ -93,16 +94,22 @@ class ServiceConfig:
 
 @dataclass(frozen=True, slots=True)
 class MakingRates:
-    """How many pictures a second may be made for one account, and for one address, in this process."""
+    """How many pictures a second may be made for one account, and for one address, in this process.
+
+    `quotas` are those of accounts, over all processes; None keeps none.
+    """
 
     per_account: LocalRate
     per_address: LocalRate
+    quotas: SharedRates | None = None
 
-    def take(self, asker: Asker) -> None:
-        """Count one picture. Raises SlowDown."""
+    async def take(self, asker: Asker, quota: int | None) -> None:
+        """Count one picture. Raises SlowDown, and with a quota Unavailable."""
         if asker.address:  # first, so that one which is refused costs its account nothing
             self.per_address.take(asker.address, 1)
         self.per_account.take(asker.account, 1)
+        if self.quotas is not None:
+            await self.quotas.take(asker.account, quota)
 
 
 class ResultHead(msgspec.Struct, frozen=True):
@@ -320,7 +327,7 @@ class ImageService:
             self.counts.disk_hits += 1
             self._remember(key, kept)
             return _picture(kept, is_hit=True)
-        self._rates.take(asker)
+        await self._rates.take(asker, rules.quota)
         found = await self.sources.get(asker, url, rules.hosts)
         is_hit = kept is not None and kept[0].source == found.source.digest and not kept[0].lacks_faces
         if kept is not None and is_hit:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from broker.auth.authenticator import Authenticator
 from broker.auth.known_accounts import KnownAccounts
 from broker.auth.rate_limits import Rate, RateLimit
+from broker.auth.shared_rates import EventRates
 from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
@@ -58,6 +59,7 @@ class Services:
     database: Database
     accounts: Accounts
     known_accounts: KnownAccounts
+    event_rates: EventRates
     users: Users
     api_tokens: ApiTokens
     programs: Programs
@@ -107,6 +109,7 @@ def build_services(
         fetcher: of the data sources; None makes the one that the settings ask for.
     """
     buckets = RateBuckets(database)
+    event_rates = EventRates(buckets, clock)
     fetcher = fetcher or Fetcher(FetchConfig(AllowList(settings.fetch_allow_hosts)))
     statistics = Statistics(database)
     purges = ImagePurges(database)
@@ -117,7 +120,8 @@ def build_services(
         ids=ids,
         database=database,
         accounts=accounts,
-        known_accounts=KnownAccounts(accounts, clock),
+        known_accounts=KnownAccounts(accounts, clock, event_rates),
+        event_rates=event_rates,
         users=users,
         api_tokens=ApiTokens(database),
         # Repositories, and the services over them.

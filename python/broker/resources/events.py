@@ -190,6 +190,7 @@ async def _publish(context: Context, params: PublishParams) -> Json:
         for index, event in enumerate(new)
     ]
     await check_publisher(context, params.program_id)
+    await context.services.event_rates.take(context.principal.account, len(rows))
     accepted = await _in_order(context, params.program_id, rows)
     warmer = context.services.image_warmer
     if warmer.is_on:
@@ -265,6 +266,7 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
         limit_bytes = context.services.settings.metadata_limit_bytes
         changes["metadata"] = compact(params.metadata, "metadata", limit_bytes)
     services, account = context.services, context.principal.account
+    await services.event_rates.take(account, 1)
     command = UpdateEvent(
         services.ids.uuid7(), account, params.program_id, event_id, changes, context.caller, context.key
     )

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from broker.auth.rate_limits import caller_of
 from broker.domain import permissions
+from broker.domain.quotas import QuotaName
 from broker.domain.stored_values import StoredValue, stored_value_json
 from broker.domain.values import FreeObject, Id, Model, format_ms, limited_by
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
+from broker.metrics.counts import QUOTA_REFUSALS
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.metadata import compact
@@ -87,6 +89,9 @@ def _refuse(outcome: StoreOutcome, value: NewValue, values: int, total_bytes: in
             raise PayloadTooLarge("callers without a token have reached their limit in this project")
         case StoreOutcome.OWN:
             raise PayloadTooLarge("you have reached the limit of this project for callers without a token")
+        case StoreOutcome.QUOTA:
+            QUOTA_REFUSALS.add(QuotaName.STORAGE.value)
+            raise PayloadTooLarge("the account has reached its quota of bytes in storage")
 
 
 def _stored(body: bytes, project_id: str, value_id: str, outcome: StoreOutcome) -> Json:

@@ -1,33 +1,44 @@
 """Accounts in PostgreSQL."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from broker.domain.audit import Actor, AuditEntry
+from broker.domain.quotas import Quotas
 from broker.domain.values import is_account_name
 from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.storage.audit import append_audit
 from broker.storage.database import Database
 
-_SELECT_ALL = "SELECT name, origins, created_time FROM accounts ORDER BY name"
-_SELECT_ONE = "SELECT name, origins, created_time FROM accounts WHERE name = $1"
-_INSERT = """
+_COLUMNS = """
+name, origins, created_time, keep_events_days, quota_programs, quota_events, quota_storage, quota_images
+"""
+_SELECT_ALL = f"SELECT {_COLUMNS} FROM accounts ORDER BY name"  # noqa: S608  # a constant
+_SELECT_ONE = f"SELECT {_COLUMNS} FROM accounts WHERE name = $1"  # noqa: S608  # a constant
+_INSERT = f"""
 INSERT INTO accounts (name, origins, created_time) VALUES ($1, $2, now())
-ON CONFLICT (name) DO NOTHING RETURNING name, origins, created_time
-"""
-_UPDATE_ORIGINS = """
-UPDATE accounts SET origins = $2 WHERE name = $1 RETURNING name, origins, created_time
-"""
+ON CONFLICT (name) DO NOTHING RETURNING {_COLUMNS}
+"""  # noqa: S608  # a constant
+_UPDATE_ORIGINS = f"""
+UPDATE accounts SET origins = $2 WHERE name = $1 RETURNING {_COLUMNS}
+"""  # noqa: S608  # a constant
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One tenant. `origins` are the web origins whose pages may connect; None allows any, empty none."""
+    """One tenant.
+
+    Attributes:
+        origins: the web origins whose pages may connect; None allows any, empty none.
+        keep_events_days: after which events are deleted; None keeps them.
+    """
 
     name: str
     origins: tuple[str, ...] | None
     created_time: datetime
+    keep_events_days: int | None = None
+    quotas: Quotas = field(default_factory=Quotas)
 
 
 class Accounts:
@@ -116,4 +127,6 @@ def _array(origins: tuple[str, ...] | None) -> Any:
 
 def _account(row: Any) -> Account:
     origins = row["origins"]
-    return Account(row["name"], None if origins is None else tuple(origins), row["created_time"])
+    quotas = Quotas(row["quota_programs"], row["quota_events"], row["quota_storage"], row["quota_images"])
+    origins = None if origins is None else tuple(origins)
+    return Account(row["name"], origins, row["created_time"], row["keep_events_days"], quotas)

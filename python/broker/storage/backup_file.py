@@ -10,7 +10,8 @@ A gzip stream of:
 3. a line of JSON, the end: `sections`, and `sha256` of everything before this line.
 
 A file that ends early, or of which a byte was changed, is refused with `BackupError`. The digest is no
-signature: who can write a file can also write its digest.
+signature: who can write a file can also write its digest. So whatever a file declares, and however much it
+unpacks to, reading takes some megabytes of memory: lines have a bound, and blocks are read in pieces.
 """
 
 import gzip
@@ -28,7 +29,9 @@ FORMAT = "broker backup"
 VERSION = 1
 _LEVEL = 3  # JSON becomes hardly smaller above it, and takes twice the time
 _LINE_BYTES = 1 << 20
+_LENGTH_DIGITS = 20  # of a block; `int` refuses very long ones in words of its own
 _BLOCK_BYTES = 64 << 20  # no block that we write comes near it
+_PIECE_BYTES = 1 << 20  # of a block, in memory at a time
 _BUFFER_BYTES = 1 << 20
 
 
@@ -155,21 +158,29 @@ class BackupReader:
     def blocks(self) -> Iterator[bytes]:
         """The rows of the section, in pieces."""
         while True:
-            text = self._read_line()
-            if not text.rstrip(b"\n").isdigit() or int(text) > _BLOCK_BYTES:
-                raise self._error("was changed: a block has no length")
-            length = int(text)
-            if length == 0:
+            left = self._length()
+            if left == 0:
                 return
-            data = self._read(length)
-            if len(data) != length:
-                raise self._truncated()
-            self._digest.update(data)
-            yield data
+            while left:
+                data = self._read(min(left, _PIECE_BYTES))
+                if not data:
+                    raise self._truncated()
+                self._digest.update(data)
+                left -= len(data)
+                yield data
 
     def rows(self) -> int:
         """How many rows the section had."""
         return int(self._get(self._fields(), "rows", int))
+
+    def _length(self) -> int:
+        """The length that the next block declares."""
+        digits = self._read_line().rstrip(b"\n")
+        if not digits.isdigit() or len(digits) > _LENGTH_DIGITS:
+            raise self._error("was changed: a block has no length")
+        if int(digits) > _BLOCK_BYTES:
+            raise self._error(f"was changed: a block is longer than {_BLOCK_BYTES} bytes")
+        return int(digits)
 
     def _fields(self) -> dict[str, Any]:
         text = self._read_line()
@@ -216,12 +227,11 @@ class BackupReader:
         return BackupError(f"{self._path} {text}")
 
 
-def verify(path: Path, raw: BinaryIO) -> tuple[BackupHeader, list[tuple[Section, int]]]:
-    """Read the whole file once. Returns its header, and its sections with their rows. Raises BackupError."""
+def verify(path: Path, raw: BinaryIO) -> BackupHeader:
+    """Read the whole file once. Returns its header. Raises BackupError."""
     reader = BackupReader(path, raw)
-    found = []
-    for section in reader.sections():
+    for _ in reader.sections():
         for _ in reader.blocks():
             pass
-        found.append((section, reader.rows()))
-    return reader.header, found
+        reader.rows()
+    return reader.header

@@ -1,7 +1,7 @@
 """The rules of accounts for images, in PostgreSQL."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -12,7 +12,7 @@ from broker.storage.audit import append_audit
 from broker.storage.database import Database
 
 _FIND = """
-SELECT r.hosts, r.presets::text AS presets, r.signing_keys
+SELECT r.hosts, r.presets::text AS presets, r.signing_keys, a.quota_images
 FROM accounts a LEFT JOIN image_rules r ON r.account = a.name WHERE a.name = $1
 """
 _MAKE_ROW = """
@@ -33,11 +33,13 @@ class StoredImageRules:
         hosts: that pictures come from; none means any public one.
         presets: name → options.
         signing_keys: newest first; none takes unsigned URLs.
+        quota: the account's, of images made a minute; None where it was not asked for or there is none.
     """
 
     hosts: tuple[str, ...] = ()
     presets: Mapping[str, str] = field(default_factory=dict)
     signing_keys: tuple[str, ...] = field(default=(), repr=False)
+    quota: int | None = None
 
 
 class ImageRules:
@@ -52,7 +54,8 @@ class ImageRules:
             row = await connection.fetchrow(_FIND, account)
         if row is None:
             raise _no_account()
-        return StoredImageRules() if row["hosts"] is None else _rules(row)
+        rules = StoredImageRules() if row["hosts"] is None else _rules(row)
+        return replace(rules, quota=row["quota_images"])
 
     async def change(
         self, account: str, change: Callable[[StoredImageRules], StoredImageRules], by: Actor

@@ -14,6 +14,7 @@ from broker.concurrency.caches import TtlCache
 from broker.domain.programs import Program, ProgramChange, ProgramStatus
 from broker.domain.projects import going_project
 from broker.errors import Conflict, NotFound
+from broker.storage.account_quotas import hold_program_quota
 from broker.storage.database import Database
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, newest_programs, program_of
@@ -121,10 +122,12 @@ class Programs:
 
         Raises:
             Conflict: the id is taken, or the project is being deleted.
+            PayloadTooLarge: the account has as many programs as its quota allows.
         """
         project = program.project_id
         try:
             async with self._database.transaction() as connection:
+                await hold_program_quota(connection, account)
                 if project is not None and not await hold_project(
                     connection, account, project, was_there=project_was_there
                 ):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from broker.storage.database import Database
 
 _TAKE = "SELECT take_tokens($1, $2, $3, $4)"
+_TAKE_MANY = "SELECT take_many_tokens($1, $2, $3, $4, $5)"
 _PURGE = """
 DELETE FROM rate_buckets WHERE key IN (SELECT key FROM rate_buckets WHERE full_us < $1 LIMIT $2)
 """
@@ -37,6 +38,21 @@ class RateBuckets:
         keys, each_us, bursts = zip(*buckets, strict=True)
         async with self._database.connection() as connection:
             return int(await connection.fetchval(_TAKE, keys, each_us, bursts, now_us))
+
+    async def take_many(self, bucket: Bucket, tokens: int, now_us: int) -> int:
+        """Take so many tokens out of a bucket, or none.
+
+        More than it holds need a full one, which then gains nothing until the rest is paid off.
+
+        Returns:
+            0 when they were taken, else the microseconds until they could be.
+        """
+        async with self._database.connection() as connection:
+            return int(
+                await connection.fetchval(
+                    _TAKE_MANY, bucket.key, bucket.each_us, bucket.burst, tokens, now_us
+                )
+            )
 
     async def purge(self, now_us: int, limit: int) -> int:
         """Drop at most `limit` buckets that are full; returns how many."""

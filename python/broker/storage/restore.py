@@ -32,6 +32,8 @@ OLDEST_SCHEMA = 29
 """The first schema of which there are backups; later ones only add to it."""
 _NAME = "broker restore"
 _KEPT = [table.name for table in ACCOUNT_TABLES if table.is_kept]
+# What PostgreSQL says of rows that it cannot read, or that are too large.
+_NO_ROWS = (asyncpg.DataError, asyncpg.NotNullViolationError, asyncpg.ProgramLimitExceededError)
 _COUNT_RESTORE = """
 INSERT INTO restores AS r (number) VALUES (1) ON CONFLICT (only_row) DO UPDATE SET number = r.number + 1
 """
@@ -63,7 +65,7 @@ async def restore(
         OSError: the file cannot be read.
     """
     with path.open("rb") as raw:
-        header, _ = verify(path, raw)
+        header = verify(path, raw)
         _check_schema(path, header)
         for name in accounts:
             if name not in header.accounts:
@@ -114,7 +116,12 @@ async def _restore_all(
             await put(newest)
         newest = section.account
         _check_section(path, section, columns, counts[newest])
-        staged = await _stage(connection, section, reader.blocks(), lambda: progress(raw.tell()))
+        try:
+            staged = await _stage(connection, section, reader.blocks(), lambda: progress(raw.tell()))
+        except _NO_ROWS as error:
+            raise BackupError(
+                f"{path} was changed: {section.table} has a row that does not fit ({error})"
+            ) from error
         if staged != reader.rows():
             raise BackupError(f"{path} was changed: {section.table} has {staged} rows")
         counts[newest][section.table] = staged

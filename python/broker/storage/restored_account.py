@@ -26,6 +26,8 @@ _EPOCHS = """
 UPDATE restored_program SET epoch = e.epoch FROM unnest($1::bigint[], $2::text[]) AS e (former, epoch)
 WHERE restored_program.former = e.former
 """
+# First, as those do who store something within the account's quotas.
+_HOLD_ACCOUNT = "SELECT FROM accounts WHERE name = $1 FOR NO KEY UPDATE"
 _HOLD_PROGRAMS = """
 SELECT FROM program_heads h JOIN programs p ON p.uid = h.program_uid WHERE p.account = $1
 ORDER BY p.uid FOR UPDATE OF h
@@ -131,7 +133,7 @@ class RestoredAccount:
         """Exchange everything, and drop the temporary tables. `created` is when the backup was made."""
         await self._check()
         await self._put_histories()
-        for hold in (_HOLD_PROGRAMS, _HOLD_STORAGE, _HOLD_POLLS):
+        for hold in (_HOLD_ACCOUNT, _HOLD_PROGRAMS, _HOLD_STORAGE, _HOLD_POLLS):
             await self._connection.execute(hold, self._account)
         await self._put_account()
         await self._put_users()

@@ -53,6 +53,7 @@ class StoreOutcome(StrEnum):
     LARGE = "large"
     SHARED = "shared"
     OWN = "own"
+    QUOTA = "quota"
 
     @property
     def is_stored(self) -> bool:
