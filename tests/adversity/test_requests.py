@@ -6,7 +6,6 @@ is hit.
 
 import asyncio
 import csv
-import re
 import secrets
 import signal
 import socket
@@ -23,6 +22,7 @@ from broker.owners.placement import owner_of
 from broker.owners.protocol import program_topic
 from broker.storage.embedded.server import EmbeddedPostgres
 from tests.adversity.faults import find, hit
+from tests.deployments.haproxy_servers import list_replicas
 from tests.deployments.instance import Instance
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -30,8 +30,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.timeout(600)]
 OWNERS = 2
 REPLICAS = 2
 REPLICA = "ray::ServeReplica:broker:Api"
-# An address ends with the port, also where it is that of a socket file.
-_SERVER = re.compile(r"^ *server (SERVE_REPLICA_broker-[A-Z]\S*) \S*?(\d+) ", re.MULTILINE)
 _LOOK_S = 0.05
 _TRY_S = 1.0  # of a request that may be with a replica that hangs
 _PATIENCE_S = 120.0
@@ -129,7 +127,8 @@ def _servers(instance: Instance) -> list[dict[str, str]]:
     """What HAProxy says of each replica of the API, in each of its backends, with the replica's `port`."""
     assert instance.scratch is not None
     (configuration,) = instance.scratch.glob("**/haproxy.cfg")
-    ports = dict(_SERVER.findall(configuration.read_text()))
+    replicas = list_replicas(configuration.read_text(), "_broker-A")
+    ports = {name: str(port) for name, (_, port) in replicas.items()}
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(configuration.parent / "admin"))
         peer.sendall(b"show stat\n")

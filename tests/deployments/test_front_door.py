@@ -1,7 +1,6 @@
 """Callers of a running product from several loopback addresses, with a front door and without."""
 
 import asyncio
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from broker.deployments.ports import free_port
 from tests import proxy_header
 from tests.deployments.front_door_client import offered_protocol, use
 from tests.deployments.front_doors import FRONT_DOORS, HOST, Place, loop_from, naming_door
+from tests.deployments.haproxy_servers import list_replicas
 from tests.deployments.hostile import HARMLESS, HOSTILE
 from tests.deployments.ingress_stage import call, read_all
 from tests.deployments.instance import Instance
@@ -320,10 +320,7 @@ def replica_ports(instance: Instance) -> set[int]:
     """Where HAProxy looks for replicas."""
     assert instance.scratch is not None
     (configuration,) = instance.scratch.glob("ha/*/haproxy.cfg")
-    return {
-        int(port)
-        for port in re.findall(r"server SERVE_REPLICA\S* \S+:(\d+) check", configuration.read_text())
-    }
+    return {port for _, port in list_replicas(configuration.read_text()).values()}
 
 
 def await_replicas(instance: Instance) -> None:

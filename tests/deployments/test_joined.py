@@ -25,6 +25,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.adversity.faults import TITLES, hit
 from tests.adversity.two_nodes import HEAD, SECOND, Node, open_cluster
+from tests.deployments.haproxy_servers import list_replicas
 from tests.deployments.hostile import HARMLESS, HOSTILE
 from tests.deployments.ingress_stage import read_all
 from tests.deployments.instance import PASSWORD, Instance
@@ -68,9 +69,11 @@ class Cluster:
 
     def replicas(self, application: str = "broker") -> set[tuple[str, int]]:
         """Where the HAProxy of any node looks for a replica."""
-        servers = re.compile(rf"server SERVE_REPLICA_{application}-[A-Z]\S* (\S+):(\d+)")
-        texts = [path.read_text() for path in self.configurations()]
-        return {(host, int(port)) for text in texts for host, port in servers.findall(text)}
+        return {
+            place
+            for path in self.configurations()
+            for place in list_replicas(path.read_text(), f"_{application}-").values()
+        }
 
     def token(self) -> dict[str, str]:
         """The header of the admin."""
