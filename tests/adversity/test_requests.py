@@ -127,7 +127,7 @@ def _servers(instance: Instance) -> list[dict[str, str]]:
     """What HAProxy says of each replica of the API, in each of its backends, with the replica's `port`."""
     assert instance.scratch is not None
     (configuration,) = instance.scratch.glob("**/haproxy.cfg")
-    replicas = list_replicas(configuration.read_text(), "_broker-A")
+    replicas = list_replicas(configuration.read_text())
     ports = {name: str(port) for name, (_, port) in replicas.items()}
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(configuration.parent / "admin"))

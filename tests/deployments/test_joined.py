@@ -72,7 +72,7 @@ class Cluster:
         return {
             place
             for path in self.configurations()
-            for place in list_replicas(path.read_text(), f"_{application}-").values()
+            for place in list_replicas(path.read_text(), application).values()
         }
 
     def token(self) -> dict[str, str]:
