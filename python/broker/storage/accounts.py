@@ -9,7 +9,7 @@ from broker.domain.quotas import Quotas
 from broker.domain.values import is_account_name
 from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 _COLUMNS = """
 name, origins, created_time, keep_events_days, quota_programs, quota_events, quota_storage, quota_images
@@ -41,23 +41,18 @@ class Account:
     quotas: Quotas = field(default_factory=Quotas)
 
 
-class Accounts:
+class Accounts(Repository):
     """The accounts. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def list(self) -> list[Account]:
         """All accounts, by name."""
-        async with self._database.connection() as connection:
-            return [_account(row) for row in await connection.fetch(_SELECT_ALL)]
+        return [_account(row) for row in await self._database.fetch(_SELECT_ALL)]
 
     async def find(self, name: str) -> Account | None:
         """The account, or None."""
         if not is_account_name(name):
             return None
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_SELECT_ONE, name)
+        row = await self._database.fetchrow(_SELECT_ONE, name)
         return row and _account(row)
 
     async def get(self, name: str) -> Account:

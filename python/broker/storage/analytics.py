@@ -92,8 +92,7 @@ class Analytics:
 
     async def get_project(self, account: str, project_id: str) -> AnalyticsProject:
         """A project with its account's Matomo. Raises NotFound."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, account, project_id)
+        row = await self._database.fetchrow(_FIND, account, project_id)
         if row is None:
             raise unknown_project(project_id)
         access = row["url"] and MatomoAccess(row["url"], row["token"], row["reader"], row["reader_token"])
@@ -120,8 +119,7 @@ class Analytics:
         """Those of the sites that belong to other accounts."""
         if not sites:
             return set()
-        async with self._database.connection() as connection:
-            return {row["id_site"] for row in await connection.fetch(_OTHERS, url, list(sites), account)}
+        return {row["id_site"] for row in await self._database.fetch(_OTHERS, url, list(sites), account)}
 
     async def take_lease(self, lease: Lease) -> None:
         """Begin a set-up. Raises Conflict while another one has the lease, NotFound without the project."""

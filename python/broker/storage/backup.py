@@ -14,7 +14,8 @@ import asyncpg
 from broker.errors import NotFound
 from broker.storage.account_tables import ACCOUNT_TABLES, AccountTable
 from broker.storage.backup_file import BackupHeader, BackupWriter, Section
-from broker.storage.long_connection import column_names, long_connection, rows_of
+from broker.storage.database import rows_of
+from broker.storage.long_connection import column_names, long_connection
 
 Counts = dict[str, dict[str, int]]
 """Account → table → rows."""

@@ -9,7 +9,7 @@ import orjson
 from broker.domain.audit import Actor, AuditEntry
 from broker.errors import NotFound
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 _FIND = """
 SELECT r.hosts, r.presets::text AS presets, r.signing_keys, a.quota_images
@@ -42,16 +42,12 @@ class StoredImageRules:
     quota: int | None = None
 
 
-class ImageRules:
+class ImageRules(Repository):
     """The repository. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def get(self, account: str) -> StoredImageRules:
         """The rules of an account; without any the defaults. Raises NotFound."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, account)
+        row = await self._database.fetchrow(_FIND, account)
         if row is None:
             raise _no_account()
         rules = StoredImageRules() if row["hosts"] is None else _rules(row)

@@ -9,7 +9,7 @@ A program that exists keeps its number (`uid`), gets the restored history, and b
 writes, and else within seconds, since it looks at the number in `restores`; it then tells all followers
 `historyReplaced`. Counters notice in the same way as when the database has lost votes.
 
-A restore gives nothing back that was taken from somebody: tokens from before are refused, and an API token
+A restore revives no right that was withdrawn: tokens from before are refused, and an API token
 that was revoked since the backup stays revoked. The audit log of an account that exists stays as it is.
 """
 
@@ -23,7 +23,8 @@ from broker.errors import Conflict, NotFound
 from broker.storage.account_tables import ACCOUNT_TABLES
 from broker.storage.backup import Counts
 from broker.storage.backup_file import BackupError, BackupHeader, BackupReader, Section, verify
-from broker.storage.long_connection import column_names, long_connection, rows_of
+from broker.storage.database import rows_of
+from broker.storage.long_connection import column_names, long_connection
 from broker.storage.migrations import DIRECTORY, load
 from broker.storage.restored_account import RestoredAccount, staging_table
 from broker.storage.revocations import wake_listeners

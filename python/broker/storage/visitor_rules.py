@@ -9,7 +9,7 @@ import asyncpg
 from broker.domain.audit import Actor, AuditEntry
 from broker.errors import NotFound
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Database, Repository
 
 _SECRET_BYTES = 32
 _FOUND = 500  # accounts of one query
@@ -40,11 +40,11 @@ class StoredRules(NamedTuple):
     required: str
 
 
-class VisitorRules:
+class VisitorRules(Repository):
     """The repository. Every method raises `Unavailable` while the database is away."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._found = database.batcher(self._find, _FOUND)
 
     async def get(self, account: str) -> StoredRules:
