@@ -46,6 +46,14 @@ def run_once(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
+async def cancel_and_wait(*tasks: asyncio.Future[Any] | None) -> None:
+    """Cancel tasks and return when they have ended, whatever with. None is a task that was not begun."""
+    begun = [task for task in tasks if task is not None]
+    for task in begun:
+        task.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)
+
+
 def failing() -> list[str]:
     """The names of this process' tasks whose work ended a moment ago, sorted."""
     recent_s = time.monotonic() - HEALTHY_S

@@ -7,7 +7,7 @@ replicas of Ray Serve, which knows replicas that are stopped first and proxies t
 
 A node that drains (`ray drain-node`) has its gateway drained and gets no other.
 
-On a cluster of others gateways outlive the reconciler. Ray starts one that dies anew there, and it takes
+On a joined cluster gateways outlive the reconciler. Ray starts one that dies anew there, and it takes
 connections by itself; a reconciler that is there ends it and starts another, as ever. One that hangs is
 killed by an API replica of its node (`gateway_watch`).
 """
@@ -157,7 +157,7 @@ class GatewayKeeper:
         """Nothing is started yet.
 
         Args:
-            outlive_driver: whether gateways go on without this process, as on a cluster of others.
+            outlive_driver: whether gateways go on without this process, as on a joined cluster.
         """
         self._settings = settings
         self._dsn = dsn

@@ -1,6 +1,6 @@
 """Checks at each start that the ingress is ours, so that no port of Ray Serve stays open unnoticed.
 
-Ray tells only its own log when HAProxy does not start, and goes on trying. And on a cluster of others the
+Ray tells only its own log when HAProxy does not start, and goes on trying. And on a joined cluster the
 processes that start HAProxy may not have our settings. Either stops the start, with the reason.
 """
 

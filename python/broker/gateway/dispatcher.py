@@ -8,7 +8,6 @@ JSON-RPC 2.0. `subscribe` and `unsubscribe` exist on this door only and are hand
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from string import Formatter
 from typing import Any, Protocol
 
 import orjson
@@ -24,13 +23,13 @@ from broker.errors import (
     Unavailable,
 )
 from broker.gateway.lanes import LaneLimits, Lanes
-from broker.gateway.rendering import error_json, paged_json, result_json, tagged_json, unknown_method_json
+from broker.gateway.rendering import error_json, joined_json, paged_json, tagged_json, unknown_method_json
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import OperationCall
 from broker.operations.context import Context
-from broker.operations.invoke import MAX_KEY_CHARACTERS, invoke, require_audience
+from broker.operations.invoke import MAX_KEY_CHARACTERS, check_audience, invoke
 from broker.operations.jsonrpc import MAX_RESULT_BYTES
-from broker.operations.registry import Effect, Operation, Registry, Route
+from broker.operations.registry import Effect, Operation, Registry
 from broker.operations.results import Json
 from broker.operations.services import Services
 
@@ -165,7 +164,7 @@ class Dispatcher:
         if operation is None:
             raise _NotRun(unknown_method_json(call.method))
         if session is None and not may_have(call.params, TOKEN):
-            require_audience(operation, Principal(call.account))
+            check_audience(operation, Principal(call.account))
         # Take from the params what belongs to the call and not to the operation.
         params = _parse_params(call.params)
         token = _take_token(params)
@@ -189,10 +188,10 @@ class Dispatcher:
         )
         if route is not None and route.streams_body:
             # As at the other door: the path's params come apart from the body, which the handler reads.
-            params = {name: params[name] for name in _path_names(route) if name in params}
+            params = {name: params[name] for name in route.names if name in params}
         # Run it, and render the result.
         answered = await invoke(operation, context, params)
-        result = await result_json(answered, MAX_RESULT_BYTES)
+        result = await joined_json(answered, MAX_RESULT_BYTES)
         if operation.name in self._answered:
             self._answered[operation.name](call.account, params)
         if operation.name == LOGIN:
@@ -297,10 +296,6 @@ def _take_flag(params: dict[str, Any], name: str) -> bool:
     if wanted is not None and not isinstance(wanted, bool):
         raise InvalidRequest.of_field(name, "must be true or false")
     return bool(wanted)
-
-
-def _path_names(route: Route) -> list[str]:
-    return [name for _, name, _, _ in Formatter().parse(route.path) if name]
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

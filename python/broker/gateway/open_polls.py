@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from broker.concurrency.caches import LruCache
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.domain.programs import Access, has_free_contexts
 from broker.errors import BrokerError
 from broker.gateway.topics import Followed, FollowedTopics
@@ -149,10 +149,8 @@ class OpenPolls:
 
     async def stop(self) -> None:
         """Close every poll, and open nothing more. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await cancel_and_wait(self._task)
+        self._task = None
         self._wanted.clear()
         for name in list(self._open):
             self._close(name)
@@ -218,7 +216,7 @@ class OpenPolls:
         for program in list(self._programs.values()):
             rules = self._visitors.remembered(program.key[0]) if program.known else None
             if rules is not None:
-                # What the account requires has no topic that tells of a change.
+                # No topic notifies us of a change of what the account requires.
                 self._read_anew(
                     program,
                     [n for n, facts in program.known.items() if is_watched(facts.context, rules.required)],

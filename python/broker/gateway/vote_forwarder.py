@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.gateway.open_polls import OpenPolls, Place
 from broker.gateway.rendering import error_json
@@ -88,9 +88,7 @@ class VoteForwarder:
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S if self._tasks else 0):
                 await self.all_before()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         stopping = Unavailable("this gateway is shutting down", retry_after_s=1)
         for number in range(len(self._lanes) if self._tasks else 0):
             while groups := self._queue.take_votes(number):

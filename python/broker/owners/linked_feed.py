@@ -17,7 +17,7 @@ from typing import Any
 from broker.actors.link import Link, LinkLost, SlotLink
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff, Delays
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.domain.placement import Placement
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
@@ -136,7 +136,7 @@ class LinkedFeed:
         return entries
 
     async def ask_heads(self, topics: Collection[str], seen: HeadSeen) -> None:
-        """See `Feed.ask_heads`."""
+        """Ask the owner of each topic, all at once, and return soon."""
         asked: dict[_Poller, list[str]] = {}
         for topic in topics:
             asked.setdefault(self._poller(topic), []).append(topic)
@@ -337,7 +337,7 @@ class _Poller:
             self._strays.add(following.number)
 
     async def ask_heads(self, topics: Sequence[str], seen: HeadSeen) -> None:
-        """See `Feed.ask_heads`."""
+        """Ask this owner; one that does not answer is passed over."""
         try:
             heads = await self._link.call("heads", topics, timeout_s=_HEADS_S)
         except LinkLost:
@@ -351,8 +351,7 @@ class _Poller:
         self._followings.clear()
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await cancel_and_wait(self._task)
         try:
             await self._link.call("leave", self._session, timeout_s=_LEAVE_S)
         except LinkLost:

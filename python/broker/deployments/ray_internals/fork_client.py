@@ -34,12 +34,12 @@ Request = tuple[list[str], dict[str, str]]
 def main() -> None:
     """Hand the command over, or run it."""
     path, command = sys.argv[1], sys.argv[2:]
-    request = build_request(command, dict(os.environ))
+    request = build_fork_request(command, dict(os.environ))
     if request is None or not _is_forked(path, request):
         os.execv(command[0], command)  # noqa: S606 - the raylet's own command, which has no shell either
 
 
-def build_request(command: list[str], environment: dict[str, str]) -> Request | None:
+def build_fork_request(command: list[str], environment: dict[str, str]) -> Request | None:
     """What the server is to fork; None for a worker that must be started by its command.
 
     Does what Ray's script does that sets a worker up (`ray._private.runtime_env.context`).

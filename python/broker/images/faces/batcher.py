@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from broker.concurrency.tasks import cancel_and_wait
 from broker.images.errors import FacesUnavailable
 
 Item = TypeVar("Item")
@@ -60,9 +61,7 @@ class FaceBatcher(Generic[Item, Result]):
         """Fail what waits; the batch that runs is not waited for."""
         self._is_closed = True
         worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.cancel()
-            await asyncio.gather(worker, return_exceptions=True)
+        await cancel_and_wait(worker)
         _fail([future for _, future in self._waiting])
         self._waiting.clear()
 
