@@ -1,7 +1,6 @@
 """Application revisions: create, find, change and patch them, and their end-user view."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import orjson
@@ -31,7 +30,7 @@ from broker.domain.revisions import (
 from broker.domain.values import STORABLE, FreeObject, Id, Model, Name, check_storable, limited_by
 from broker.errors import InvalidRequest, NotFound
 from broker.operations.context import Context
-from broker.operations.etags import etag_of, require_match
+from broker.operations.etags import etag_of, require_match, tagged
 from broker.operations.invoke import validate
 from broker.operations.metadata import compact
 from broker.operations.results import Json, Stream
@@ -177,16 +176,8 @@ async def list_revisions(context: Context, params: ListRevisionsParams) -> Strea
     permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
-
-    async def chunks() -> AsyncIterator[bytes]:
-        opening = b"["
-        async with aclosing(services.revisions.pages(account, params.project_id, params.status)) as pages:
-            async for page in pages:
-                yield opening + b",".join(to_json(revision, by_alias=True) for revision in page)
-                opening = b","
-        yield b"[]" if opening == b"[" else b"]"
-
-    return Stream(chunks())
+    pages = services.revisions.pages(account, params.project_id, params.status)
+    return Stream.of_pages(pages, lambda revision: revision)
 
 
 async def create(context: Context, params: CreateRevisionParams) -> Json:
@@ -297,8 +288,4 @@ def _check_content(context: Context, content: dict[str, Any] | None) -> None:
 
 
 def _resource(revision: Revision) -> Json:
-    return _tagged(to_json(revision, by_alias=True))
-
-
-def _tagged(body: bytes) -> Json:
-    return Json(body, {"ETag": etag_of(body), "Cache-Control": "private, no-cache"})
+    return tagged(to_json(revision, by_alias=True))

@@ -122,7 +122,7 @@ class Exchange:
         status = (result.status if isinstance(result, Json) else None) or endpoint.route.status
         route = endpoint.route
         if route.location and "Location" not in headers and not route.locates_itself:
-            headers["Location"] = _location(route.location, body)
+            headers["Location"] = f"/api/v1{route.location.format_map(orjson.loads(body))}"
         await self.whole(status, body, "application/json", _encoded(headers))
 
     async def _stream(self, status: int, stream: Stream, headers: list[Header]) -> None:
@@ -224,7 +224,3 @@ def _encoded(headers: dict[str, str]) -> list[Header]:
 @lru_cache(_NAMES)
 def _encode(name: str) -> bytes:
     return name.lower().encode()
-
-
-def _location(template: str, body: bytes) -> str:
-    return f"/api/v1{template.format_map(orjson.loads(body))}"

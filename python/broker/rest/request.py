@@ -334,9 +334,7 @@ def _parse_form(content: bytes) -> dict[str, Any]:
     if len(content) > _FORM_BYTES:
         raise _too_large(_FORM_BYTES)
     try:
-        pairs = parse_qsl(
-            content.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
-        )
+        pairs = _pairs(content)
     except ValueError:
         raise InvalidRequest.of_field("body", "is not a form in percent-encoded UTF-8") from None
     values: dict[str, Any] = {}

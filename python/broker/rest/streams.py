@@ -91,7 +91,7 @@ data: {"programId":"final-2026","epoch":"0198b2c4-6f00-7a11-8b22-9c33ad44be55","
 """
 
 
-def describe(errors: dict[str, Any]) -> dict[str, Any]:
+def describe_stream(errors: dict[str, Any]) -> dict[str, Any]:
     """The OpenAPI path item of the stream.
 
     Args:
