@@ -7,17 +7,13 @@ from typing import Annotated
 import typer
 
 from broker import __version__
-from broker.cli.administration import DatabaseUrl, DataDir, open_dsn
+from broker.cli.administration import DatabaseOptions, open_dsn
 from broker.cli.output import transfer_bar, write_json, write_line
 from broker.cli.remote import Json
-from broker.settings import Settings
 from broker.storage.backup import Counts, back_up
 from broker.storage.restore import restore as restore_accounts
 
-Accounts = Annotated[
-    list[str] | None,
-    typer.Option("--account", help="Only this account; can be repeated.", show_default=False),
-]
+Accounts = Annotated[list[str] | None, typer.Option("--account", help="Only this account; can be repeated.")]
 
 
 def backup(
@@ -26,15 +22,15 @@ def backup(
         typer.Argument(dir_okay=False, help="File to write. It holds secrets, and only you may read it."),
     ],
     account: Accounts = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
+    *,
+    database: DatabaseOptions,
     json: Json = False,
 ) -> None:
     """Write a backup of all accounts, or of some, as of this moment.
 
     Everything may run meanwhile, and nobody waits for it. The file appears only when it is complete.
     """
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    settings = database.settings()
 
     async def run() -> tuple[Counts, int]:
         async with open_dsn(settings) as dsn:
@@ -53,8 +49,8 @@ def restore(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace accounts that exist; all that they have now is lost.")
     ] = False,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
+    *,
+    database: DatabaseOptions,
     json: Json = False,
 ) -> None:
     """Restore the accounts of a backup, or some of them, all or nothing.
@@ -62,7 +58,7 @@ def restore(
     Everything may run meanwhile: viewers of a replaced account are told that history was replaced, its users
     log in again. A file that was changed or ends early changes nothing.
     """
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    settings = database.settings()
 
     async def run() -> Counts:
         async with open_dsn(settings) as dsn:

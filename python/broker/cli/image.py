@@ -22,9 +22,7 @@ def image(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; - is standard output.")
     ] = None,
-    account: Annotated[
-        str | None, typer.Option(help="Account; by default the first label of --url.", show_default=False)
-    ] = None,
+    account: Annotated[str | None, typer.Option(help="Account; by default the first label of --url.")] = None,
     url: Url = None,
 ) -> None:
     """Resize, crop or convert an image. Without -o, print its URL."""
