@@ -8,7 +8,7 @@ import typer
 from broker.auth.administration import Administration
 from broker.cli.administration import DatabaseOptions, administer
 from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.domain.quotas import QuotaName
 from broker.storage.account_quotas import QuotaUse
 from broker.storage.accounts import Account
@@ -39,7 +39,7 @@ def show(
     name: Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")],
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show an account with its quotas, and what it uses of them."""
 

@@ -12,7 +12,7 @@ from broker.cli.account_quotas import QuotaOptions, parse_quotas, show
 from broker.cli.administration import DatabaseOptions, administer, open_database
 from broker.cli.options import Commands
 from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.cli.visitor_rules import visitors
 from broker.domain.identities import IdentityProvider
 from broker.domain.users import Role
@@ -27,14 +27,16 @@ app = Commands("Create and change accounts in the database.")
 app.command("visitors")(visitors)
 app.command("show")(show)
 
-Name = Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")]
+AccountName = Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")]
 Origins = Annotated[
     list[str] | None, typer.Option("--origin", help="Web origin whose pages may connect; can be repeated.")
 ]
 
 
 @app.command()
-def add(name: Name, origin: Origins = None, *, database: DatabaseOptions, json: Json = False) -> None:
+def add(
+    name: AccountName, origin: Origins = None, *, database: DatabaseOptions, json: JsonOption = False
+) -> None:
     """Create an account. Without --origin, pages of any origin may connect."""
     origins = None if origin is None else tuple(origin)
     account = administer(
@@ -44,7 +46,7 @@ def add(name: Name, origin: Origins = None, *, database: DatabaseOptions, json: 
 
 
 @app.command("list")
-def list_(*, database: DatabaseOptions, json: Json = False) -> None:
+def list_(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List all accounts."""
     for account in administer(database.settings(), lambda administration: administration.list_accounts()):
         _show(account, json)
@@ -52,7 +54,7 @@ def list_(*, database: DatabaseOptions, json: Json = False) -> None:
 
 @app.command("set")
 def set_(
-    name: Name,
+    name: AccountName,
     origin: Origins = None,
     any_origin: Annotated[
         bool, typer.Option("--any-origin", help="Allow pages of any origin to connect.")
@@ -91,7 +93,7 @@ def set_(
     quota: QuotaOptions = None,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Set an account's origins, its Matomo, its rules for images, its quotas, or how long it keeps events."""
     # Which of the five groups of options is given; those of one group exclude each other.
@@ -132,7 +134,7 @@ def set_(
 
 @app.command("trust")
 def trust(
-    name: Name,
+    name: AccountName,
     issuer: Annotated[str, typer.Argument(help="The identity provider's `iss`.")],
     audience: Annotated[list[str], typer.Option("--audience", help="Accepted `aud`; can be repeated.")],
     jwks_url: Annotated[str, typer.Option("--jwks-url", help="URL of the provider's keys.")],
@@ -144,7 +146,7 @@ def trust(
     ] = None,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Accept tokens of an identity provider for log-in to an account; again to replace the provider."""
     roles = dict(_role(text) for text in role or ())
@@ -158,7 +160,7 @@ def trust(
 
 
 @app.command("trusted")
-def trusted(name: Name, *, database: DatabaseOptions, json: Json = False) -> None:
+def trusted(name: AccountName, *, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the identity providers of an account."""
     for provider in administer(
         database.settings(), lambda administration: administration.list_providers(name)
@@ -168,7 +170,7 @@ def trusted(name: Name, *, database: DatabaseOptions, json: Json = False) -> Non
 
 @app.command("distrust")
 def distrust(
-    name: Name,
+    name: AccountName,
     issuer: Annotated[str, typer.Argument(help="The issuer given to `trust`.")],
     *,
     database: DatabaseOptions,

@@ -7,7 +7,7 @@ import typer
 
 from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, Remote
+from broker.cli.remote import JsonOption, Remote
 from broker.client import AnalyticsSite
 
 app = Commands("Set up and verify analytics sites.")
@@ -18,7 +18,7 @@ ProjectId = Annotated[str, typer.Argument(metavar="PROJECT", help="Id of the pro
 
 
 @site.command()
-def status(project: ProjectId, *, remote: Remote, json: Json = False) -> None:
+def status(project: ProjectId, *, remote: Remote, json: JsonOption = False) -> None:
     """Verify a project's site. Fails unless its status is ok."""
     found = remote.call(lambda client: client.analytics.get_site(project))
     _show(found, json)
@@ -27,13 +27,13 @@ def status(project: ProjectId, *, remote: Remote, json: Json = False) -> None:
 
 
 @site.command()
-def create(project: ProjectId, *, remote: Remote, json: Json = False) -> None:
+def create(project: ProjectId, *, remote: Remote, json: JsonOption = False) -> None:
     """Create a project's site with its dimensions and reports."""
     _show(remote.call(lambda client: client.analytics.create_site(project)), json)
 
 
 @site.command()
-def complete(project: ProjectId, *, remote: Remote, json: Json = False) -> None:
+def complete(project: ProjectId, *, remote: Remote, json: JsonOption = False) -> None:
     """Add the missing dimensions and reports to a project's site."""
     _show(remote.call(lambda client: client.analytics.complete_site(project)), json)
 

@@ -7,7 +7,7 @@ import typer
 
 from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, Remote, write_notice
+from broker.cli.remote import JsonOption, Remote, write_notice
 
 app = Commands("Create, list and revoke your API tokens.")
 
@@ -20,7 +20,7 @@ def create(
     ] = None,
     *,
     remote: Remote,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Create an API token and write it to standard output. It cannot be shown again."""
     made = remote.call(lambda client: client.api_tokens.create(name, expires))
@@ -32,7 +32,7 @@ def create(
 
 
 @app.command("list")
-def list_(*, remote: Remote, json: Json = False) -> None:
+def list_(*, remote: Remote, json: JsonOption = False) -> None:
     """List your API tokens, oldest first, without the tokens themselves."""
     found = remote.call(lambda client: client.api_tokens.list())
     for each in found:

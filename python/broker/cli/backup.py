@@ -9,11 +9,13 @@ import typer
 from broker import __version__
 from broker.cli.administration import DatabaseOptions, open_dsn
 from broker.cli.output import transfer_bar, write_json, write_line
-from broker.cli.remote import Json
-from broker.storage.backup import Counts, back_up
+from broker.cli.remote import JsonOption
+from broker.storage.backup import RowCounts, back_up
 from broker.storage.restore import restore as restore_accounts
 
-Accounts = Annotated[list[str] | None, typer.Option("--account", help="Only this account; can be repeated.")]
+AccountsOption = Annotated[
+    list[str] | None, typer.Option("--account", help="Only this account; can be repeated.")
+]
 
 
 def backup(
@@ -21,10 +23,10 @@ def backup(
         Path,
         typer.Argument(dir_okay=False, help="File to write. It holds secrets, and only you may read it."),
     ],
-    account: Accounts = None,
+    account: AccountsOption = None,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Write a backup of all accounts, or of some, as of this moment.
 
@@ -32,7 +34,7 @@ def backup(
     """
     settings = database.settings()
 
-    async def run() -> tuple[Counts, int]:
+    async def run() -> tuple[RowCounts, int]:
         async with open_dsn(settings) as dsn:
             with transfer_bar(f"writing {file.name}", None) as meter:
                 return await back_up(dsn, file, __version__, account or (), meter.update)
@@ -45,13 +47,13 @@ def restore(
     file: Annotated[
         Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="File of `broker backup`.")
     ],
-    account: Accounts = None,
+    account: AccountsOption = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace accounts that exist; all that they have now is lost.")
     ] = False,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Restore the accounts of a backup, or some of them, all or nothing.
 
@@ -60,7 +62,7 @@ def restore(
     """
     settings = database.settings()
 
-    async def run() -> Counts:
+    async def run() -> RowCounts:
         async with open_dsn(settings) as dsn:
             with transfer_bar(f"restoring {file.name}", file.stat().st_size) as meter:
                 return await restore_accounts(
@@ -70,7 +72,7 @@ def restore(
     _show(asyncio.run(run()), json, {})
 
 
-def _show(counts: Counts, json: bool, more: dict[str, int]) -> None:
+def _show(counts: RowCounts, json: bool, more: dict[str, int]) -> None:
     """What was written or restored, by account."""
     if json:
         write_json({"accounts": counts, **more})

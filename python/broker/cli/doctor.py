@@ -8,13 +8,13 @@ from rich.table import Table
 
 from broker.cli.administration import DatabaseOptions
 from broker.cli.output import write_json
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.deployments.doctor import CheckVerdict, Finding, run_checks
 
 _COLOURS = {CheckVerdict.OK: "green", CheckVerdict.WARNING: "yellow", CheckVerdict.ERROR: "red"}
 
 
-def doctor(*, database: DatabaseOptions, json: Json = False) -> None:
+def doctor(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """Check the configuration and the environment. Exits with 1 if the product would not run."""
     settings = database.settings()
     findings = asyncio.run(run_checks(settings))

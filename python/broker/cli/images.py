@@ -6,7 +6,7 @@ import typer
 
 from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, Remote
+from broker.cli.remote import JsonOption, Remote
 
 app = Commands("Manage cached images.")
 
@@ -38,7 +38,7 @@ def warm(
     ] = None,
     *,
     remote: Remote,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Produce images before they are requested. Fails unless all of them succeed."""
     made = remote.call(lambda client: client.images.warm(sources, options or ["-"]))

@@ -9,19 +9,19 @@ from broker.auth.keys import KeyStatus
 from broker.cli.administration import DatabaseOptions, administer
 from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 
 app = Commands("List, rotate and revoke the signing keys of access tokens in the database.")
 
 
 @app.command("list")
-def list_(*, database: DatabaseOptions, json: Json = False) -> None:
+def list_(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the keys, oldest first."""
     _show(administer(database.settings(), lambda administration: administration.list_keys()), json)
 
 
 @app.command()
-def rotate(*, database: DatabaseOptions, json: Json = False) -> None:
+def rotate(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """Create a new key, which signs a minute later. Logs nobody out. Runs by itself every 30 days."""
     _show(administer(database.settings(), lambda administration: administration.rotate_keys()), json)
 
@@ -36,7 +36,7 @@ def revoke(
     ] = False,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Revoke keys that may have leaked. Their tokens are refused within 5 s, and a new key signs."""
     if bool(kids) == every:

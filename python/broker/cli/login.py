@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import Json, Password, Remote, TokenOption, Url, find_url
+from broker.cli.remote import JsonOption, Password, Remote, TokenOption, UrlOption, find_url
 from broker.cli.saved_logins import SavedLogin, SavedLogins, now
 from broker.client import AsyncClient, User
 from broker.client.address import account_of
@@ -27,8 +27,8 @@ def login(
     with_token: Annotated[
         bool, typer.Option("--with-token", help="Read an API token from standard input and save it.")
     ] = False,
-    url: Url = None,
-    json: Json = False,
+    url: UrlOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Log in and save the token for other commands.
 
@@ -46,7 +46,7 @@ def login(
         write_line(f"logged in at {where} as {user.username} ({user.role})")
 
 
-def logout(url: Url = None) -> None:
+def logout(url: UrlOption = None) -> None:
     """Delete the saved log-in of a broker."""
     where = find_url(url)
     if not SavedLogins.of_user().forget(where):
@@ -55,11 +55,11 @@ def logout(url: Url = None) -> None:
 
 
 def whoami(
-    url: Url = None,
+    url: UrlOption = None,
     token: TokenOption = None,
     username: Annotated[str | None, typer.Option(envvar="BROKER_USERNAME", help="Log in as.")] = None,
     password: Password = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the current user, role and account, and when the log-in expires."""
     where = find_url(url)

@@ -4,7 +4,7 @@ import asyncio
 
 from broker.cli.administration import DatabaseOptions
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.deployments.data_dir import open_data_dir
 from broker.errors import Unavailable
 from broker.settings import Settings
@@ -13,7 +13,7 @@ from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate as run_migrations
 
 
-def migrate(*, database: DatabaseOptions, json: Json = False) -> None:
+def migrate(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """Update the database schema to this version, if necessary."""
     settings = database.settings()
     try:

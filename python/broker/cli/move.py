@@ -8,7 +8,7 @@ import typer
 
 from broker.cli.administration import DatabaseOptions, open_dsn
 from broker.cli.output import transfer_bar, write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.deployments.data_dir import claim
 from broker.storage.move import move as move_database
 
@@ -17,7 +17,7 @@ def move(
     to: Annotated[str, typer.Option("--to", help="postgresql:// URL of an empty database.")],
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Copy everything to another PostgreSQL, for example from the embedded one to your own.
 

@@ -8,7 +8,7 @@ import typer
 from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
 from broker.cli.publish import read_metadata
-from broker.cli.remote import Json, ProgramId, Remote, write_notice
+from broker.cli.remote import JsonOption, ProgramId, Remote, write_notice
 from broker.client import AsyncClient, Program
 
 app = Commands("Create, list, show and delete programs.")
@@ -27,7 +27,7 @@ def create(
     metadata: Annotated[str | None, typer.Option(help="JSON object, @FILE, or - for standard input.")] = None,
     *,
     remote: Remote,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Create a program."""
     more = read_metadata(metadata)
@@ -54,7 +54,7 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of programs.")] = 100,
     *,
     remote: Remote,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """List the programs that you may publish to, newest first."""
 
@@ -85,7 +85,7 @@ def list_(
 
 
 @app.command()
-def show(program: ProgramId, *, remote: Remote, json: Json = False) -> None:
+def show(program: ProgramId, *, remote: Remote, json: JsonOption = False) -> None:
     """Show one program with all its fields."""
     found = remote.call(lambda client: client.programs.get(program))
     if json:

@@ -8,7 +8,7 @@ import orjson
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, ProgramId, Remote
+from broker.cli.remote import JsonOption, ProgramId, Remote
 from broker.client import NewEvent
 
 
@@ -24,7 +24,7 @@ def publish(
     ] = None,
     *,
     remote: Remote,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Publish an event. Returns when the event is durable."""
     new = NewEvent(event, read_metadata(metadata), timestamp, timecode)

@@ -17,7 +17,7 @@ from broker.concurrency.tasks import cancel_and_wait
 T = TypeVar("T")
 
 DEFAULT_URL = "http://localhost:8000"
-Url = Annotated[
+UrlOption = Annotated[
     str | None,
     typer.Option(
         "--url",
@@ -32,7 +32,7 @@ TokenOption = Annotated[
         "--token", envvar="BROKER_TOKEN", help="Access token or API token, instead of the saved log-in."
     ),
 ]
-Username = Annotated[
+UsernameOption = Annotated[
     str | None, typer.Option("--username", envvar="BROKER_USERNAME", help="User name to log in with.")
 ]
 Password = Annotated[
@@ -40,7 +40,7 @@ Password = Annotated[
     typer.Option("--password", envvar="BROKER_PASSWORD", help="Password; prefer the environment variable."),
 ]
 ProgramId = Annotated[str, typer.Argument(help="Id of the program.")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
 
 _PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less
 NOTICE_S = 1.5  # nobody looks at a silent terminal for longer than two seconds
@@ -55,9 +55,9 @@ def find_url(url: str | None) -> str:
 class Remote:
     """The options that say which broker a command speaks to, and who the caller is."""
 
-    url: Url = None
+    url: UrlOption = None
     token: TokenOption = None
-    username: Username = None
+    username: UsernameOption = None
     password: Password = None
 
     def open_client(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, ProgramId, Remote, find_url, noticed, write_notice
+from broker.cli.remote import JsonOption, ProgramId, Remote, find_url, noticed, write_notice
 from broker.client import (
     AsyncClient,
     Backoff,
@@ -34,7 +34,7 @@ def results(
     ] = None,
     *,
     remote: Remote,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the results of a program's polls. Requires a log-in."""
     if integrity and watch:

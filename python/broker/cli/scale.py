@@ -10,7 +10,7 @@ import typer
 from broker.actors.placement import slot_name
 from broker.cli.administration import DatabaseOptions, open_database
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.owners.placement import OWNER
 from broker.settings import Settings
 from broker.setup_error import SetupError
@@ -28,7 +28,7 @@ def scale(
     wait: Annotated[float, typer.Option(help="Seconds to wait until it is in effect; 0 does not wait.")] = 60,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Change the number of program owners while the product runs.
 

@@ -8,7 +8,7 @@ import orjson
 import typer
 
 from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import NOTICE_S, Json, ProgramId, Remote, find_url, write_notice
+from broker.cli.remote import NOTICE_S, JsonOption, ProgramId, Remote, find_url, write_notice
 from broker.client import (
     Backoff,
     Change,
@@ -79,7 +79,7 @@ def tail(
     changes: Annotated[bool, typer.Option("--changes", help="Also show changed and deleted events.")] = False,
     *,
     remote: Remote,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Print a program's events as they are published. Reconnects and recovers until Ctrl-C.
 

@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from broker.cli.output import transfer_bar, write_json, write_line
-from broker.cli.remote import Json, ProgramId, Remote
+from broker.cli.remote import JsonOption, ProgramId, Remote
 from broker.client import Imported
 
 _LINE_SUFFIXES = (".ndjson", ".jsonl")
@@ -32,7 +32,7 @@ def import_(
     ] = False,
     *,
     remote: Remote,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Replace all events of a program with those of a file. If one is invalid, nothing changes."""
     has_lines = ndjson or file.suffix in _LINE_SUFFIXES

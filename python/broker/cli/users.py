@@ -8,12 +8,12 @@ import typer
 from broker.cli.administration import DatabaseOptions, administer
 from broker.cli.options import Commands
 from broker.cli.output import write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.domain.users import Role, User
 
 app = Commands("Create and change users in the database.")
 
-Username = Annotated[str, typer.Argument(help="User name.")]
+UserArgument = Annotated[str, typer.Argument(help="User name.")]
 AccountOption = Annotated[
     str | None, typer.Option("--account", help="Account; the default account if absent.")
 ]
@@ -24,7 +24,7 @@ PasswordOption = Annotated[
 
 @app.command()
 def add(
-    username: Username,
+    username: UserArgument,
     role: Annotated[Role, typer.Option(help="Role of the user.")],
     password: PasswordOption = None,
     name: Annotated[str | None, typer.Option(help="Full name.")] = None,
@@ -32,7 +32,7 @@ def add(
     account: AccountOption = None,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Create a user."""
     settings = database.settings(default_account=account)
@@ -47,7 +47,7 @@ def add(
 
 
 @app.command("list")
-def list_(account: AccountOption = None, *, database: DatabaseOptions, json: Json = False) -> None:
+def list_(account: AccountOption = None, *, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the users of an account."""
     settings = database.settings(default_account=account)
     users = administer(settings, lambda administration: administration.list_users(settings.default_account))
@@ -57,12 +57,12 @@ def list_(account: AccountOption = None, *, database: DatabaseOptions, json: Jso
 
 @app.command()
 def passwd(
-    username: Username,
+    username: UserArgument,
     password: PasswordOption = None,
     account: AccountOption = None,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Change a user's password. The user's tokens are revoked."""
     settings = database.settings(default_account=account)
@@ -76,12 +76,12 @@ def passwd(
 
 @app.command()
 def role(
-    username: Username,
+    username: UserArgument,
     role: Annotated[Role, typer.Argument(help="New role of the user.")],
     account: AccountOption = None,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Change a user's role."""
     settings = database.settings(default_account=account)
@@ -92,7 +92,7 @@ def role(
 
 
 @app.command()
-def delete(username: Username, account: AccountOption = None, *, database: DatabaseOptions) -> None:
+def delete(username: UserArgument, account: AccountOption = None, *, database: DatabaseOptions) -> None:
     """Delete a user. The user's tokens are revoked."""
     settings = database.settings(default_account=account)
     administer(

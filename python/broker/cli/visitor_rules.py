@@ -11,7 +11,7 @@ import typer
 from broker.auth.signed_visitors import read_key
 from broker.cli.administration import DatabaseOptions, open_database
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.domain.audit import Actor
 from broker.settings import Settings
 from broker.storage.visitor_rules import StoredRules, VisitorRules
@@ -46,7 +46,7 @@ def visitors(
     ] = False,
     *,
     database: DatabaseOptions,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show or set who counts as a visitor of polls. A new key leaves the one before valid."""
     if (public_key is not None) + new_secret + drop_old + no_keys > 1:

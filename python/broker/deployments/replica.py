@@ -7,7 +7,7 @@ it and no more, so what it opens is imported when it opens.
 import asyncio
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +21,13 @@ from broker.deployments.ray_internals.direct_requests import (
 )
 from broker.deployments.ray_internals.serve_control import is_behind_haproxy
 from broker.logs import configure_logs
+from broker.rest.asgi import Receive, Send
 from broker.settings import Settings
 
 if TYPE_CHECKING:
     from broker.rest.door import Door
 
 _COLLECT_AFTER = 20_000  # objects more than there were; Python's 700 are ten requests
-
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class Replica(ABC):

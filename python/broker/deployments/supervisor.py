@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import cancel_and_wait, keep_running, run_once
-from broker.deployments.conductor_process import ConductorProcess, Report
+from broker.deployments.conductor_process import ConductorProcess, TellPart
 from broker.deployments.data_dir import Claim, claim
 from broker.deployments.ports import require_free
 from broker.deployments.preparation import prepare_apart
@@ -64,7 +64,7 @@ class Restarts:
 class Supervisor:
     """One run of the product. `run` once."""
 
-    def __init__(self, settings: Settings, report: Report) -> None:
+    def __init__(self, settings: Settings, report: TellPart) -> None:
         self._settings = replace(settings, data_dir=settings.data_dir.absolute())
         self._report = report
         self._stopping = asyncio.Event()

@@ -16,7 +16,7 @@ import httpcore
 import httpx
 
 from broker.concurrency.shares import NOBODY, Asker
-from broker.fetching.addresses import Address, is_public
+from broker.fetching.addresses import IpAddress, is_public
 from broker.fetching.bodies import ACCEPTED_ENCODINGS, read_reply_body, too_large
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout
 from broker.fetching.lookups import Lookups
@@ -118,7 +118,7 @@ class Fetcher:
         *,
         tls: ssl.SSLContext | None = None,
         resolve: Resolve | None = None,
-        judge: Callable[[Address], bool] = is_public,
+        judge: Callable[[IpAddress], bool] = is_public,
     ) -> None:
         config = config or FetchConfig()
         self._connect_s = config.connect_s

@@ -43,7 +43,7 @@ CALL_TIMEOUT_S = 120.0  # every wait inside an operation is shorter: this bounds
 Answered = Callable[[str, Mapping[str, Any]], None]
 """Learns of an operation that has gone well: the account and the params as sent."""
 
-Follow = Callable[[OperationCall, Session | None, dict[str, Any]], Awaitable[bytes | None]]
+FollowHandler = Callable[[OperationCall, Session | None, dict[str, Any]], Awaitable[bytes | None]]
 """Handles `subscribe` or `unsubscribe`: the result's JSON, or None to have native code decide again."""
 
 
@@ -76,7 +76,7 @@ class Dispatcher:
         services: Services,
         registry: Registry,
         sessions: Sessions,
-        follows: Mapping[str, Follow],
+        follows: Mapping[str, FollowHandler],
         limits: LaneLimits | None = None,
         answered: Mapping[str, Answered] | None = None,
         votes_before: Callable[[], Awaitable[None]] | None = None,
@@ -200,7 +200,9 @@ class Dispatcher:
             return paged_json(result, answered.cursor if isinstance(answered, Json) else None)
         return tagged_json(result) if with_etag else result
 
-    async def _follow(self, follow: Follow, call: OperationCall, session: Session | None) -> bytes | None:
+    async def _follow(
+        self, follow: FollowHandler, call: OperationCall, session: Session | None
+    ) -> bytes | None:
         """Subscribe or unsubscribe; who subscribes with a token of its own is signed in with it.
 
         A subscription lasts as long as the rights of its connection: there is no other session that it could

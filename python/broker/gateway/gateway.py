@@ -25,7 +25,7 @@ from broker.gateway.upcalls import (
     Authenticate,
     Idle,
     OperationCall,
-    Request,
+    ParsedUpcall,
     UpcallPump,
     VotesWaiting,
 )
@@ -239,7 +239,7 @@ class Gateway:
         yield Sample(catalogue.RATE_LIMITED.name, ("messages",), stats["rate_limited"])
         yield Sample(catalogue.QUEUE.name, ("calls",), stats["calls_waiting"])
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: ParsedUpcall) -> None:
         if isinstance(request, OperationCall):
             self._dispatcher.dispatch(request)
         elif isinstance(request, Authenticate):

@@ -15,7 +15,7 @@ from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import Actor
 from broker.domain.programs import ProgramResource
-from broker.domain.projects import Description, Project
+from broker.domain.projects import DescriptionText, Project
 from broker.domain.users import User
 from broker.domain.values import FreeObject, Id, Model, Name
 from broker.errors import Conflict, InvalidRequest, NotFound, OutcomeUnknown, Unavailable
@@ -43,7 +43,7 @@ class CreateProjectParams(Model):
 
     id: Id | None = Field(default=None, description="Generated when absent.")
     name: Name
-    description: Description | None = None
+    description: DescriptionText | None = None
     metadata: FreeObject | None = None
 
 
@@ -56,7 +56,7 @@ class UpdateProjectParams(Model):
     project_id: Id
     id: Id | None = Field(default=None, description="The project's id, which cannot change.")
     name: Name = ""
-    description: Description | None = None
+    description: DescriptionText | None = None
     metadata: FreeObject | None = None
     created_time: object = Field(default=None, description="Ignored.")
     updated_time: object = Field(default=None, description="Ignored.")

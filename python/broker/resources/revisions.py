@@ -16,15 +16,15 @@ from broker.domain.patches import (
     apply_merge_patch,
     json_patch_schema,
 )
-from broker.domain.projects import Description
+from broker.domain.projects import DescriptionText
 from broker.domain.revisions import (
     MAX_VERSION_CHARACTERS,
     WRITABLE,
     Revision,
     RevisionFields,
     RevisionStatus,
-    Status,
-    Version,
+    StatusField,
+    VersionField,
     require_change,
 )
 from broker.domain.values import STORABLE, FreeObject, Id, Model, Name, check_storable, limited_by
@@ -53,9 +53,9 @@ class RevisionPatch(Model):
     """What to change. Absent fields are kept; null clears `title`, `description` and `content`."""
 
     title: Name | None = None
-    description: Description | None = None
-    version: Version = ""
-    status: Status = RevisionStatus.DRAFT
+    description: DescriptionText | None = None
+    version: VersionField = ""
+    status: StatusField = RevisionStatus.DRAFT
     content: FreeObject | None = Field(default=None, json_schema_extra=limited_by("body_limit_bytes"))
 
 
@@ -80,7 +80,7 @@ class _PatchSchema:
         return {"anyOf": [listed, merged]}
 
 
-Patch = Annotated[Any, BeforeValidator(_check_patch), _PatchSchema()]
+PatchDocument = Annotated[Any, BeforeValidator(_check_patch), _PatchSchema()]
 
 
 class ApplicationParams(Model):
@@ -92,7 +92,7 @@ class ApplicationParams(Model):
 class StatusParams(ApplicationParams):
     """Which status."""
 
-    status: Status
+    status: StatusField
 
 
 class VersionParams(ApplicationParams):
@@ -110,16 +110,16 @@ class RevisionParams(ApplicationParams):
 class ListRevisionsParams(ApplicationParams):
     """Revisions of which status; of all without one."""
 
-    status: Status | None = None
+    status: StatusField | None = None
 
 
 class CreateRevisionParams(ApplicationParams):
     """A new revision."""
 
     title: Name | None = None
-    description: Description | None = None
-    version: Version | None = Field(default=None, description="The next free number when absent.")
-    status: Status | None = Field(default=None, description="`draft` when absent.")
+    description: DescriptionText | None = None
+    version: VersionField | None = Field(default=None, description="The next free number when absent.")
+    status: StatusField | None = Field(default=None, description="`draft` when absent.")
     content: FreeObject | None = Field(default=None, json_schema_extra=limited_by("body_limit_bytes"))
 
 
@@ -139,7 +139,7 @@ class UpdateRevisionParams(RevisionPatch, RevisionParams):
 class PatchRevisionParams(RevisionParams):
     """How to change a revision: `title`, `description`, `version`, `status` and `content`."""
 
-    patch: Patch
+    patch: PatchDocument
 
 
 async def get_published(context: Context, params: ApplicationParams) -> Json:

@@ -24,6 +24,7 @@ from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
 from broker.rest import docs, streams
 from broker.rest.account import account_of_host
+from broker.rest.asgi import Receive
 from broker.rest.asyncapi import asyncapi_document
 from broker.rest.callers import CallOrigin
 from broker.rest.deadlines import Deadlines
@@ -37,7 +38,6 @@ from broker.rest.request import (
     PART_S,
     TOKEN,
     Headers,
-    Receive,
     bearer_token,
     body_chunks,
     check_body_type,

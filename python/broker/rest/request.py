@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -18,10 +18,10 @@ from broker.errors import (
     UnsupportedMediaType,
 )
 from broker.operations.registry import Route
+from broker.rest.asgi import Receive
 from broker.rest.deadlines import Deadlines
 from broker.rest.routing import Endpoint
 
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Headers = Mapping[bytes, bytes]
 
 JSON_TYPE = "application/json"

@@ -39,13 +39,12 @@ from broker.deployments.ray_internals.departures import Departure
 from broker.deployments.ray_internals.joined_writes import JoiningProtocol
 from broker.errors import InvalidRequest
 from broker.ids import IdSource
+from broker.rest.asgi import Send
 from broker.rest.callers import HEADER
 from broker.rest.headers import EVERY_REPLY
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application."""
-Send = Callable[[Any], Awaitable[None]]
-"""Where it sends its reply."""
 
 API_PATHS = "/api/v1/"
 """The paths of the API begin with it."""
