@@ -8,7 +8,7 @@ from broker.client.address import account_of
 from broker.client.analytics import Analytics
 from broker.client.audit import Audit
 from broker.client.channels import Channels
-from broker.client.connector import GatewayConnector, Gateways
+from broker.client.connector import Connector, Gateways
 from broker.client.data_sources import DataSources
 from broker.client.engine import ApiSecret, Credentials, Engine, Identity, IdentityToken, Password
 from broker.client.events import Events
@@ -97,7 +97,7 @@ class AsyncClient:
         account = account or account_of(engine.base_url.host)
         self._engine = engine
         self.gateways = Gateways(engine)
-        self._connector = GatewayConnector(engine, self.gateways, socket or SocketConfig(), clock)
+        self._connector = Connector(engine, self.gateways, socket or SocketConfig(), clock)
         self.status = Status(engine, clock)
         self.tokens = Tokens(engine)
         self.api_tokens = ApiTokens(engine)

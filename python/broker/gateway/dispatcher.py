@@ -8,10 +8,11 @@ JSON-RPC 2.0. `subscribe` and `unsubscribe` exist on this door only and are hand
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
+from broker._native import Server
 from broker.domain.strict_json import may_have, parse_json
 from broker.domain.users import Principal
 from broker.errors import (
@@ -47,22 +48,6 @@ FollowHandler = Callable[[OperationCall, Session | None, dict[str, Any]], Awaita
 """Handles `subscribe` or `unsubscribe`: the result's JSON, or None to have native code decide again."""
 
 
-class Replies(Protocol):
-    """The part of the native server that answers calls; an answer to a connection that is gone is dropped."""
-
-    def reply(self, conn: int, ticket: int, result: bytes) -> None:
-        """Answer with a JSON result."""
-
-    def reply_error(self, conn: int, ticket: int, error: bytes) -> None:
-        """Answer with a JSON-RPC error object."""
-
-    def retry(self, conn: int, ticket: int) -> None:
-        """Decide a `subscribe` natively again."""
-
-    def sign_in(self, conn: int, account: str, token: str) -> bool:
-        """Give an open connection the session of a granted token; false when it is gone."""
-
-
 class Dispatcher:
     """Answers every call exactly once. Owns the tasks in which calls run.
 
@@ -72,7 +57,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        replies: Replies,
+        server: Server,
         services: Services,
         registry: Registry,
         sessions: Sessions,
@@ -81,7 +66,7 @@ class Dispatcher:
         answered: Mapping[str, Answered] | None = None,
         votes_before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._replies = replies
+        self._server = server
         self._votes_before = votes_before
         self.name = services.ids.uuid7()  # no two gateways have a connection of one name
         self._answered = dict(answered or {})
@@ -111,14 +96,14 @@ class Dispatcher:
         await self._lanes.close()
 
     def _refuse(self, call: OperationCall, error: BrokerError) -> None:
-        self._replies.reply_error(call.conn, call.ticket, error_json(error))
+        self._server.reply_error(call.conn, call.ticket, error_json(error))
 
     async def _answer(self, call: OperationCall, ordered: Callable[[], None]) -> None:
         request_id = self._services.ids.uuid7()
         try:
             result = await self._run_in_time(call, request_id, ordered)
         except _NotRun as refusal:
-            self._replies.reply_error(call.conn, call.ticket, refusal.error)
+            self._server.reply_error(call.conn, call.ticket, refusal.error)
         except BrokerError as error:
             self._note(call, request_id, error)
             self._refuse(call, error)
@@ -130,9 +115,9 @@ class Dispatcher:
             self._refuse(call, InternalError(f"an internal error; its request id is {request_id}"))
         else:
             if result is None:
-                self._replies.retry(call.conn, call.ticket)
+                self._server.retry(call.conn, call.ticket)
             else:
-                self._replies.reply(call.conn, call.ticket, result)
+                self._server.reply(call.conn, call.ticket, result)
 
     async def _run_in_time(
         self, call: OperationCall, request_id: str, ordered: Callable[[], None]
@@ -214,14 +199,14 @@ class Dispatcher:
             return await follow(call, session, params)
         session = await self._sessions.open(call.account, token, call.address)
         result = await follow(call, session, params)
-        self._replies.sign_in(call.conn, call.account, token)
+        self._server.sign_in(call.conn, call.account, token)
         self._sign_ins.add(call.conn, session.number)
         return result
 
     async def _sign_in(self, call: OperationCall, result: bytes) -> None:
         token = orjson.loads(result)["access_token"]
         session = await self._sessions.open(call.account, token, call.address)
-        self._replies.sign_in(call.conn, call.account, token)
+        self._server.sign_in(call.conn, call.account, token)
         self._sign_ins.add(call.conn, session.number)
 
     def _note(self, call: OperationCall, request_id: str, error: BrokerError) -> None:

@@ -12,8 +12,9 @@ import orjson
 
 from broker.domain.audit import Actor, AuditEntry
 from broker.domain.quotas import QuotaName
-from broker.errors import NotFound, PayloadTooLarge
+from broker.errors import PayloadTooLarge
 from broker.metrics.counts import QUOTA_REFUSALS
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
 from broker.storage.database import Repository
 
@@ -56,7 +57,7 @@ class AccountQuotas(Repository):
         told = {name.value: number for name, number in changes.items()}
         async with self._database.transaction() as connection:
             if await connection.fetchval(_SET, account, orjson.dumps(told).decode()) is None:
-                raise NotFound("there is no such account")
+                raise unknown_account()
             entry = AuditEntry(by, "account.updated", account, {"quotas": told})
             await append_audit(connection, account, entry)
 

@@ -59,7 +59,7 @@ class Accounts(Repository):
         """The account. Raises NotFound."""
         account = await self.find(name)
         if account is None:
-            raise _unknown()
+            raise unknown_account()
         return account
 
     async def create(
@@ -93,7 +93,7 @@ class Accounts(Repository):
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(_UPDATE_ORIGINS, name, _array(origins))
             if row is None:
-                raise _unknown()
+                raise unknown_account()
             await _record(connection, by, "account.updated", name, origins)
         return _account(row)
 
@@ -112,7 +112,8 @@ def _check_name(name: str) -> None:
         )
 
 
-def _unknown() -> NotFound:
+def unknown_account() -> NotFound:
+    """The error of an account that does not exist."""
     return NotFound("there is no such account")
 
 

@@ -14,7 +14,8 @@ import orjson
 
 from broker.clock import Clock, to_datetime
 from broker.domain.audit import Actor, AuditEntry
-from broker.errors import Conflict, NotFound
+from broker.errors import Conflict
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.projects import unknown_project
@@ -109,7 +110,7 @@ class Analytics:
                         _PUT, account, access.url, access.token, access.reader, access.reader_token
                     )
             except asyncpg.ForeignKeyViolationError:
-                raise NotFound("there is no such account") from None
+                raise unknown_account() from None
             told = access and {"url": access.url, "reader": access.reader}
             await append_audit(
                 connection, account, AuditEntry(by, "account.updated", account, {"matomo": told})

@@ -7,7 +7,7 @@ without it would have neither a title nor an end. What recovery covers is kept i
 from datetime import timedelta
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.errors import NotFound
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
 from broker.storage.database import Repository
 
@@ -39,7 +39,7 @@ class EventRetention(Repository):
         """Keep the account's events for `days`, at most `MOST_DAYS`; None is for ever. Raises NotFound."""
         async with self._database.transaction() as connection:
             if await connection.fetchval(_SET, account, days) is None:
-                raise NotFound("there is no such account")
+                raise unknown_account()
             entry = AuditEntry(by, "account.updated", account, {"keepEventsDays": days})
             await append_audit(connection, account, entry)
 

@@ -11,6 +11,7 @@ from broker.domain.audit import Actor, AuditEntry
 from broker.domain.identities import Identity, IdentityProvider
 from broker.domain.users import Role, User
 from broker.errors import NotFound
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
 from broker.storage.database import Repository
 from broker.storage.users import user_of_row
@@ -79,7 +80,7 @@ class IdentityProviders(Repository):
                     roles,
                 )
             except asyncpg.ForeignKeyViolationError:
-                raise NotFound("there is no such account") from None
+                raise unknown_account() from None
             action = f"identityProvider.{'created' if is_new else 'updated'}"
             await append_audit(connection, account, AuditEntry(by, action, provider.issuer))
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.errors import NotFound
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
 from broker.storage.database import Repository
 
@@ -49,7 +49,7 @@ class ImageRules(Repository):
         """The rules of an account; without any the defaults. Raises NotFound."""
         row = await self._database.fetchrow(_FIND, account)
         if row is None:
-            raise _no_account()
+            raise unknown_account()
         rules = StoredImageRules() if row["hosts"] is None else _rules(row)
         return replace(rules, quota=row["quota_images"])
 
@@ -68,7 +68,7 @@ class ImageRules(Repository):
             await connection.execute(_MAKE_ROW, account)
             row = await connection.fetchrow(_LOCK, account)
             if row is None:
-                raise _no_account()
+                raise unknown_account()
             rules = change(_rules(row))
             presets = orjson.dumps(dict(rules.presets)).decode()
             await connection.execute(_UPDATE, account, rules.hosts, presets, rules.signing_keys)
@@ -81,10 +81,6 @@ class ImageRules(Repository):
                 connection, account, AuditEntry(by, "account.updated", account, {"images": told})
             )
         return rules
-
-
-def _no_account() -> NotFound:
-    return NotFound("there is no such account")
 
 
 def _rules(row: Any) -> StoredImageRules:

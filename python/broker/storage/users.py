@@ -11,6 +11,7 @@ from broker.clock import to_datetime, to_ms
 from broker.domain.audit import AuditEntry
 from broker.domain.users import Principal, Role, User
 from broker.errors import Conflict, NotFound, Unauthenticated
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
 from broker.storage.database import Repository
 from broker.storage.revocations import record_revocation, wake_listeners
@@ -125,7 +126,7 @@ class Users(Repository):
         """A transaction that changes users, the only one in its account at a time. Raises NotFound."""
         async with self._database.transaction() as connection:
             if await connection.fetchval(_LOCK_ACCOUNT, account) is None:
-                raise NotFound("there is no such account")
+                raise unknown_account()
             yield UserEdit(account, connection)
 
     async def list_members(self, account: str, project_id: str) -> list[User]:
