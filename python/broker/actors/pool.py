@@ -173,7 +173,7 @@ class SlotPool:
         number = max(least, 1 + max(map(number_of, old), default=0))
         handle = await asyncio.to_thread(self._create, index, number, [node.id for node in nodes])
         if lost:
-            # Killed at once, else Ray would start them anew elsewhere when it learns of the node.
+            # Killed at once, else Ray would start them again elsewhere when it learns of the node.
             await asyncio.gather(self._settle(index, handle, []), *map(_kill, old))
         else:
             await self._settle(index, handle, old)

@@ -378,7 +378,7 @@ class Authenticator:
         return Bearer.of_claims(claims, kid)
 
     def _forget_tokens(self, _kid: str) -> None:
-        """Verify every token anew; a revoked key is too rare for a list of what it has signed."""
+        """Verify every token again; a revoked key is too rare for a list of what it has signed."""
         self._verified.clear()
 
     async def _rehash_if_outdated(self, account: str, credentials: Credentials, password: str) -> None:

@@ -2,8 +2,8 @@
 
 A token is worth what its user is: it is valid while the user exists and its credentials are in the state that
 the token was issued for; the user's present role and projects decide what it may. `Standings` keeps that in
-memory. `catch_up` reads it anew for all users at once; its caller does so at every notification and every few
-seconds anyway.
+memory. `catch_up` reads it again for all users at once; its caller does so at every notification, and every
+few seconds anyway.
 
 Two things are kept: the standing of users with a live token, in a bounded table, and, for many more, the
 newest state of credentials that was seen (`_newest`), by which a revocation is told once and in time.
@@ -22,7 +22,7 @@ from broker.concurrency.single_flight import SingleFlight
 from broker.storage.revocations import Revocations
 from broker.storage.users import Standing, Users
 
-MAX_STANDINGS = 2_000  # read anew every few seconds, at 15 µs each on the machine where this was measured
+MAX_STANDINGS = 2_000  # read again every few seconds, at 15 µs each on the machine where this was measured
 MAX_REMEMBERED = 100_000
 _NEVER = 2**53  # the state of credentials of a user that is gone: no token was issued for it
 

@@ -130,7 +130,7 @@ class Socket:
         session_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> Counted:
-        """Say that a measure was shown. Each call counts, but for a repeat with the same key.
+        """Say that a measure was shown. Each call counts, except a repeat with the same key.
 
         Args:
             idempotency_key: to call again after `ConnectionFailed` or `OutcomeUnknown`, from the first call

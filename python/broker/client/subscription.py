@@ -21,7 +21,7 @@ from broker.concurrency.back_off import Backoff
 
 ItemT = TypeVar("ItemT", covariant=True)
 
-_STABLE_S = 10.0  # a connection that lived this long was a good one: the delays begin anew
+_STABLE_S = 10.0  # a connection that lived this long was a good one: the delays begin again
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class SingleFlight(Generic[K, V]):
         """The result of `begin`'s task. Safe to cancel.
 
         Args:
-            personal: errors that concern only the caller who began the work; one that came later begins anew.
+            personal: errors that concern only the caller who began the work; a later one begins again.
         """
         while True:
             has_begun = key not in self._tasks

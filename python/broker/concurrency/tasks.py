@@ -32,7 +32,7 @@ def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> as
 
     Args:
         name: what kind of work it is, for logs, metrics and `/readyz`; one of ours, never a caller's text.
-        work: makes the coroutine, anew each time; it must cope with what the one before left behind.
+        work: makes the coroutine, again each time; it must cope with what the one before left behind.
     """
     task = asyncio.create_task(_run(name, work), name=name)
     task.add_done_callback(lambda done: _ended_s.pop(done, None))

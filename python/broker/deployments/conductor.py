@@ -6,7 +6,7 @@ that and starts another. Ray's own processes are its children and end with it.
 It reads lines of JSON from standard input and writes some to standard output:
 
 * in: `{"dsn": …}` once, when the database is ready; `{"do": "roll"}`; `{"do": "stop"}`. The end of the input
-  means that `broker up` has died: everything stops with it, but for the parts on a joined cluster.
+  means that `broker up` has died: everything stops with it, except the parts on a joined cluster.
 * out: `{"part": …, "detail": …}` when a part is up; `{"warning": …}`; `{"ready": true}`; `{"lost": …}` when a
   process of Ray's own has ended, so that another conductor must succeed this one, which serves until then;
   `{"failed": …}` before it gives up.

@@ -12,7 +12,7 @@
         log/        what the processes write; it stays after a stop
 
 Sockets need short paths, so they lie in a scratch directory below `/tmp`, along with files that a start makes
-anew. What is executed or read as configuration is among them, so it is for us alone too. Ray opens its own
+again. What is executed or read as configuration is among them, so it is for us alone too. Ray opens its own
 directory to everybody: that one is below, where nobody else comes. The scratch directory has a name that
 nobody can know before, or a neighbour could take it first and so prevent every start.
 """
@@ -91,7 +91,7 @@ class Claim:
         require_private(self.scratch.resolve(), "the scratch directory")
 
     def clear_scratch(self, keep: Path | None = None) -> None:
-        """Empty the scratch directory, but for `keep` in it.
+        """Empty the scratch directory, except `keep` in it.
 
         It stays itself, since another user could take its name while it is away.
         """

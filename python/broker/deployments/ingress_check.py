@@ -32,7 +32,7 @@ async def start_unless_refused(start: Awaitable[None]) -> None:
     """Wait for `start`, which brings the ingress up.
 
     Raises:
-        SetupError: the program that Ray starts as HAProxy refuses; its reason. `start` goes on in vain.
+        SetupError: the program that Ray starts as HAProxy refuses, with its reason. `start` cannot succeed.
     """
     starting = asyncio.ensure_future(start)
     while not (await asyncio.wait({starting}, timeout=_LOOK_S))[0]:

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Restarts:
-    """When a conductor that has ended is started anew: at once if it was ready, later if it never was."""
+    """When a conductor that has ended is started again: at once if it was ready, later if it never was."""
 
     def __init__(self) -> None:
         self._delays = Delays(_RESTART)

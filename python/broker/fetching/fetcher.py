@@ -1,6 +1,6 @@
 """The safe fetcher: one request to an upstream server, complete and in time, or an error.
 
-Every hop is checked anew: its URL (`urls`), and at the connection its port and addresses (`network`). Seconds
+Every hop is checked: its URL (`urls`), and at the connection its port and addresses (`network`). Seconds
 are counted over all hops, from the first look-up to the last byte. Replies are read whole, because every user
 of ours judges or stores them whole. No cookies are kept, no proxy of the environment is used, and a
 redirect to another server carries none of the caller's headers that could be secrets.

@@ -280,7 +280,7 @@ class FollowedTopics:
             _log.warning("unfollow_failed", extra={"topic": topic, "cause": error.log_text or error.message})
 
     async def _repair(self, followed: Followed) -> None:
-        """Follow anew after what the log has; where that is gone, tell the viewers to read again."""
+        """Follow again after what the log has; where that is gone, tell the viewers to read again."""
         assert self._feed is not None, "the gateway gives the feed before it starts"
         head = self._logs.head(followed.topic)
         if head is None or followed.buffer is not None:

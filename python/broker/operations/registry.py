@@ -31,8 +31,8 @@ class Effect(Enum):
     """What calling an operation twice does, and so what is told when nobody knows whether it was done."""
 
     NONE = "nothing of the account's own is changed"
-    UNKEYED = "it changes something, and knows what comes again by itself or not at all"
-    KEYED = "it changes something, and knows what comes again by its `Idempotency-Key`"
+    UNKEYED = "it changes something, and recognises a repeat by itself or not at all"
+    KEYED = "it changes something, and recognises a repeat by its `Idempotency-Key`"
 
 
 @dataclass(frozen=True, slots=True)

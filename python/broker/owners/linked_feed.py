@@ -36,7 +36,7 @@ _RETRY = Backoff(0.02, 0.2, jitter=0)  # before an owner is asked again
 _CALL_S = 5.0  # of a call that does not wait for news
 _POLL_GRACE_S = 10.0
 _LEAVE_S = 1.0
-_HEADS_S = 0.5  # so that one owner that hangs does not let the polls of others lapse
+_HEADS_S = 0.5  # so that one owner that hangs does not let the polls of other owners lapse
 _OPEN_S = 0.5  # of a wait for a session, before a look at whether the topic is still wanted
 _OPEN_PAGE = 5_000  # topics in one call that opens a session or follows more
 

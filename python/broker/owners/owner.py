@@ -215,7 +215,7 @@ class Owner:
     # -- following
 
     async def open(self, name: str, follows: Sequence[Follow]) -> list[FollowReply]:
-        """Begin a session anew with everything that it follows."""
+        """Begin a session again with everything that it follows."""
         session = self._sessions.open(name)
         return await self._follow(session, follows)
 

@@ -197,7 +197,7 @@ def _repeatable(pairs: list[tuple[str, str]]) -> dict[str, str | list[str]]:
 
 
 def _typed(text: str, kind: str, name: str) -> Any:
-    """The value a text stands for; a text that is none stays one, and validation says what is allowed."""
+    """The value that a text stands for; other text stays as it is, and validation says what is allowed."""
     if kind == "integer" and _INTEGER.fullmatch(text):
         value = int(text)
         if abs(value) > MAX_INTEGER:

@@ -181,7 +181,7 @@ class AnswerLog(Fence):
         """Write all of it, or nothing. At most one write of a shard, and one of a door.
 
         Returns:
-            The polls that exist; what is of others was not written.
+            The polls that exist; nothing was written for the others.
 
         Raises:
             Fenced: another has the slot; nothing was written.

@@ -13,7 +13,7 @@ then has an older generation than its holder, which takes it again by `renew`. T
 state with the database before it writes.
 
 A change of the placement (`broker.storage.placements`) counts up the generations as well. The holder is shut
-out as by another process, and may take the slot anew (`was_moved`).
+out as by another process, and may take the slot again (`was_moved`).
 
 When a connection breaks, the outcome of its transaction may be unknown. `renew` settles it: after the
 generation has been incremented, the transaction has either been committed or never will be, and its rows can

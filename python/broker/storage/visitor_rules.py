@@ -41,7 +41,7 @@ class StoredRules(NamedTuple):
 
 
 class VisitorRules(Repository):
-    """The repository. Every method raises `Unavailable` while the database is away."""
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)

@@ -68,7 +68,7 @@ class NetworkRow(NamedTuple):
 
 
 class StoredPatterns(Repository):
-    """The repository. Every method raises `Unavailable` while the database is away."""
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     async def add(
         self, minutes: Sequence[tuple[int, int, int, int]], networks: Sequence[tuple[int, int, int]]
