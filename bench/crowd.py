@@ -23,12 +23,12 @@ Report = dict[str, Any]
 
 
 class Crowd:
-    """Viewers of one or more programmes, connected and subscribed within the `with` block."""
+    """Viewers of one or more programs, connected and subscribed within the `with` block."""
 
     def __init__(
         self, count: int, programs: int = 0, options: Sequence[str] = (), *, wishes: str = ""
     ) -> None:
-        """`programs` of 0 is the one programme `bench`; `options` go to the load clients.
+        """`programs` of 0 is the one program `bench`; `options` go to the load clients.
 
         Args:
             wishes: query of the handshake, such as `alive=true`.
@@ -95,7 +95,7 @@ class Crowd:
         return sum(gateway.memory_bytes() for gateway in self._gateways)
 
     def begin_round(self, messages: int, size_bytes: int, interval_us: int, most_s: float = ROUND_S) -> float:
-        """Publish `messages` to each programme; returns the gateways' CPU seconds before."""
+        """Publish `messages` to each program; returns the gateways' CPU seconds before."""
         self._tell(self._loads, f"expect {messages} {most_s}")
         before_s = self.cpu_s()
         self._send(self._gateways, f"publish {messages} {size_bytes} {interval_us}")

@@ -59,7 +59,7 @@ def storm_handshakes(part: int) -> Figures:
 
 @contextmanager
 def come(crowd: Crowd, comers: int) -> Iterator[Medians]:
-    """So many connect and subscribe to a quiet programme at once, and are there within the block."""
+    """So many connect and subscribe to a quiet program at once, and are there within the block."""
     quiet = Contender("broker", run_python("native"), subscribe='{"programId":"quiet"}')
     before_s = crowd.cpu_s()
     with Child(build_load(crowd.port, comers, quiet), ROOT) as load:
@@ -72,21 +72,21 @@ def come(crowd: Crowd, comers: int) -> Iterator[Medians]:
 
 
 def storm_programs(part: int) -> Figures:
-    """1,000 programmes with 100 viewers each; every one of them publishes."""
+    """1,000 programs with 100 viewers each; every one of them publishes."""
     programs = 1000 // part
     with Crowd(programs * 100, programs) as crowd:
         report = crowd.run_round(5, MESSAGE_BYTES, 2_000_000)
-        figures = {"programmes": float(programs)} | summarise(report)
-    return figures, list_faults("programmes", report)
+        figures = {"programs": float(programs)} | summarise(report)
+    return figures, list_faults("programs", report)
 
 
 def storm_one(part: int) -> Figures:
-    """One programme with 50,000 viewers."""
+    """One program with 50,000 viewers."""
     viewers = 50_000 // part
     with Crowd(viewers) as crowd:
         report = crowd.run_round(5, MESSAGE_BYTES, 1_000_000)
         figures = {"viewers": float(viewers), "last_viewer_ms": report["last_viewer_p50_us"] / 1000}
-    return figures | summarise(report), list_faults("one programme", report)
+    return figures | summarise(report), list_faults("one program", report)
 
 
 def storm_sustained(part: int) -> Figures:
@@ -204,8 +204,8 @@ def summarise(report: Report) -> Medians:
 
 STORMS: dict[str, Callable[[int], Figures]] = {
     "handshakes": storm_handshakes,
-    "programmes": storm_programs,
-    "one-programme": storm_one,
+    "programs": storm_programs,
+    "one-program": storm_one,
     "sustained": storm_sustained,
     "slow-consumers": storm_slow,
     "compression": storm_deflate,

@@ -19,9 +19,7 @@ from broker.owners.owner import Owner
 from broker.resources.catalogue import build_registry
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
-from broker.storage.accounts import Accounts
 from broker.storage.migrations import migrate
-from broker.storage.users import Users
 from broker.voting.counting.batches import BatchReply, VoteBatch
 from broker.voting.counting.counter import Counter
 from broker.voting.counting.linked_counters import LinkedCounters
@@ -155,16 +153,11 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
             clock,
             ids,
             database,
-            accounts=Accounts(database),
-            users=Users(database),
             auth=auth,
             owners=owners,
             counters=counters,
         )
-        stack.push_async_callback(services.audience.close)
-        stack.push_async_callback(services.known_accounts.close)
-        stack.push_async_callback(services.source_replies.close)
-        stack.push_async_callback(services.analytics.close)
+        stack.push_async_callback(services.close)
         health = {"database": "ok", "owners": "ok", "gateways": "ok"}
         product = Product(services, app_of(services, health), owners, clock, health)
         for account, tokens in (("demo", product.tokens), ("other", product.other)):

@@ -1,10 +1,10 @@
 """Ours: the native server in a process of its own, without the rest of the product.
 
-    python -m bench.servers.native PORT SEND [PROGRAMMES]
+    python -m bench.servers.native PORT SEND [PROGRAMS]
 
 Logs are opened and appended to as the gateway does it; viewers subscribe natively. One event loop, so that
 the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`. A message is published
-to each of the programmes, `bench` or, with PROGRAMMES, `bench-0` and so on; the programme `quiet` gets none.
+to each of the programs, `bench` or, with PROGRAMS, `bench-0` and so on; the program `quiet` gets none.
 
 Nobody takes upcalls: what native code could not decide by itself, which is where the product would ask an
 actor, would never be answered, and its viewer never ready.

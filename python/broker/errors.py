@@ -33,7 +33,7 @@ request is cut.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 MAX_FAULTS = 10  # whoever sends more mends them in rounds
 MAX_FIELD_CHARACTERS = 256  # an id of the largest size, and the path to it
@@ -63,6 +63,15 @@ class BrokerError(Exception):
     name: ClassVar[str] = "internal_error"
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(
+        cls, *, status: int | None = None, name: str | None = None, retryable: bool | None = None
+    ) -> None:
+        """Take what a class says of itself in its first line; what it does not say it has from its parent."""
+        told = {"status": status, "name": name, "retryable": retryable}
+        for attribute, value in told.items():
+            if value is not None:
+                setattr(cls, attribute, value)
+
     def __init__(
         self,
         message: str,
@@ -77,6 +86,16 @@ class BrokerError(Exception):
         self.faults = tuple(faults[:MAX_FAULTS])
         self.retry_after_s = retry_after_s
         self.log_text = log_text
+
+    @classmethod
+    def of_faults(cls, faults: Sequence[FieldFault]) -> Self:
+        """The error of one or more fields; its text is about the first."""
+        return cls(f"{faults[0].field}: {faults[0].message}", faults=faults)
+
+    @classmethod
+    def of_field(cls, field: str, message: str) -> Self:
+        """The error of one field."""
+        return cls.of_faults([FieldFault(shorten(field, MAX_FIELD_CHARACTERS), message)])
 
     def body(self) -> dict[str, object]:
         """The JSON error body, the same on both doors."""
@@ -137,63 +156,36 @@ def error_class(name: str) -> type[BrokerError] | None:
     return None
 
 
-class InvalidRequest(BrokerError):
+class InvalidRequest(BrokerError, status=400, name="invalid_request"):
     """The request is malformed, or a field or parameter is missing, unknown, mistyped or out of range."""
 
-    status = 400
-    name = "invalid_request"
 
-    @classmethod
-    def of_field(cls, field: str, message: str) -> "InvalidRequest":
-        """The error of one field."""
-        field = shorten(field, MAX_FIELD_CHARACTERS)
-        return cls(f"{field}: {message}", faults=[FieldFault(field, message)])
-
-
-class UnsupportedGrantType(InvalidRequest):
+class UnsupportedGrantType(InvalidRequest, name="unsupported_grant_type"):
     """`POST /token` was asked for a grant that it does not know (RFC 6749, section 5.2)."""
 
-    name = "unsupported_grant_type"
 
-
-class InvalidClient(InvalidRequest):
+class InvalidClient(InvalidRequest, name="invalid_client"):
     """`client_id` is missing or not one of the accepted ones."""
 
-    name = "invalid_client"
 
-
-class Unauthenticated(BrokerError):
+class Unauthenticated(BrokerError, status=401, name="invalid_token"):
     """The access token is missing, malformed, expired, revoked or of another account."""
 
-    status = 401
-    name = "invalid_token"
 
-
-class BadCredentials(Unauthenticated):
+class BadCredentials(Unauthenticated, name="bad_credentials"):
     """The user name is unknown or the password wrong; which of the two is not told."""
 
-    name = "bad_credentials"
 
-
-class InsufficientScope(BrokerError):
+class InsufficientScope(BrokerError, status=403, name="insufficient_scope"):
     """The caller is known and may not do this."""
 
-    status = 403
-    name = "insufficient_scope"
 
-
-class NotFound(BrokerError):
+class NotFound(BrokerError, status=404, name="not_found"):
     """No such resource that the caller can see."""
 
-    status = 404
-    name = "not_found"
 
-
-class MethodNotAllowed(BrokerError):
+class MethodNotAllowed(BrokerError, status=405, name="method_not_allowed"):
     """The path exists, the method does not. `allow` are those that do (RFC 9110, section 15.5.6)."""
-
-    status = 405
-    name = "method_not_allowed"
 
     def __init__(self, message: str, allow: Iterable[str] = (), **fields: Any) -> None:
         super().__init__(message, **fields)
@@ -203,83 +195,52 @@ class MethodNotAllowed(BrokerError):
         return *super().__reduce__(), {"allow": self.allow}
 
 
-class NotAcceptable(BrokerError):
+class NotAcceptable(BrokerError, status=406, name="not_acceptable"):
     """None of the media types in `Accept` can be made."""
 
-    status = 406
-    name = "not_acceptable"
 
-
-class Conflict(BrokerError):
+class Conflict(BrokerError, status=409, name="conflict"):
     """The id is taken, the state does not allow the change, or an idempotency key came with another body."""
 
-    status = 409
-    name = "conflict"
 
-
-class PreconditionFailed(BrokerError):
+class PreconditionFailed(BrokerError, status=412, name="precondition_failed"):
     """`If-Match` names a state that is gone."""
 
-    status = 412
-    name = "precondition_failed"
 
-
-class PayloadTooLarge(BrokerError):
+class PayloadTooLarge(BrokerError, status=413, name="payload_too_large"):
     """Too many bytes or too many elements."""
 
-    status = 413
-    name = "payload_too_large"
 
-
-class UnsupportedMediaType(BrokerError):
+class UnsupportedMediaType(BrokerError, status=415, name="unsupported_media_type"):
     """The body's `Content-Type` is not one that the operation reads."""
 
-    status = 415
-    name = "unsupported_media_type"
 
-
-class SlowDown(BrokerError):
+class SlowDown(BrokerError, status=429, name="slow_down", retryable=True):
     """Too many requests; `retry_after_s` says how long to wait."""
-
-    status = 429
-    name = "slow_down"
-    retryable = True
 
 
 class InternalError(BrokerError):
     """A bug of ours. The public text carries the request id and nothing else."""
 
 
-class BadGateway(BrokerError):
+class BadGateway(BrokerError, status=502, name="bad_gateway"):
     """A server that we asked for the caller failed."""
 
-    status = 502
-    name = "bad_gateway"
 
-
-class Unavailable(BrokerError):
+class Unavailable(BrokerError, status=503, name="unavailable", retryable=True):
     """Overload, or something we need is down. Nothing was done; the call may be repeated.
 
     Whoever catches it catches `OutcomeUnknown` too, and must not answer that with a plain `Unavailable`.
     """
 
-    status = 503
-    name = "unavailable"
-    retryable = True
 
-
-class OutcomeUnknown(Unavailable):
+class OutcomeUnknown(Unavailable, name="outcome_unknown"):
     """The change may or may not have been made, wholly in either case.
 
     The same request with the same `Idempotency-Key` learns which; without a key only a look at the resource
     does.
     """
 
-    name = "outcome_unknown"
 
-
-class GatewayTimeout(BrokerError):
+class GatewayTimeout(BrokerError, status=504, name="gateway_timeout"):
     """A server that we asked for the caller did not answer in time."""
-
-    status = 504
-    name = "gateway_timeout"

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 PREFIX = "/api/v2/imgproxy"
 
 
-def sign(key: str, account: str, options: str, url: str, expires: str) -> str:
+def sign_url(key: str, account: str, options: str, url: str, expires: str) -> str:
     """The signature of a picture."""
     text = "\n".join((account, options, url, expires))
     digest = hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()
@@ -37,5 +37,5 @@ def image_path(
         raise ValueError("signing_key and expires go together")
     if signing_key is not None:
         query["expires"] = str(expires)
-        query["signature"] = sign(signing_key, account, options, url, str(expires))
+        query["signature"] = sign_url(signing_key, account, options, url, str(expires))
     return f"{PREFIX}/{quote(account, safe='')}/{quote(options, safe='=,:')}?{urlencode(query)}"

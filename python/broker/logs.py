@@ -3,7 +3,7 @@
 On a Ray of our own all processes append to one file, `log/broker.log` of the data directory, so a request id
 is looked for in one place. A line is written by one call with O_APPEND, so lines of several processes never
 mix. Who finds the file too large puts it aside for all; the others notice by its number (inode) before they
-write next. On a cluster of others lines go to standard error, which Ray keeps on each node.
+write next. On a joined cluster lines go to standard error, which Ray keeps on each node.
 """
 
 import datetime

@@ -639,9 +639,3 @@ def _parse_bool(text: str) -> bool:
     if text.lower() in _FALSE:
         return False
     raise ValueError(text)
-
-
-def environment_without_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for a child that takes its settings from its command line and nowhere else."""
-    environ = os.environ if environ is None else environ
-    return {name: value for name, value in environ.items() if not name.startswith("BROKER_")}

@@ -289,7 +289,7 @@ TOKEN: dict[str, Make] = {
 @pytest.mark.parametrize("kind", TOKEN)
 def test_tokens(kind: str) -> None:
     require_cheap(tokens.read_kid, TOKEN[kind])
-    readers: list[Callable[[str], object]] = [identity_tokens.read_header, identity_tokens.read_issuer]
+    readers: list[Callable[[str], object]] = [identity_tokens.read_jose_header, identity_tokens.read_issuer]
     for read in readers:  # of what the params of a log-in let through, 16 KiB
         require_cheap(read, TOKEN[kind], HEAD_SIZES)
     require_cheap(leading_token, lambda size: b'{"access_token":' + b" " * size)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from broker.cli.main import run
-from broker.cli.remote import noticed, open_client
+from broker.cli.remote import Remote, noticed
 from broker.cli.results import render
 from broker.client import Answer, AsyncClient, ReportEntry, ReportImpressions, ReportOption
 from broker.deployments.ports import free_port
@@ -129,7 +129,7 @@ async def test_a_broker_that_does_not_answer_is_named_while_one_waits(
     monkeypatch.setattr("broker.cli.remote.NOTICE_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and says nothing
         broker = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        async with open_client(broker, "a-token", None, None) as client:
+        async with Remote(broker, "a-token").open_client() as client:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.5), noticed(broker):
                     await client.users.get_me()

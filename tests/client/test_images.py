@@ -12,7 +12,7 @@ from broker.client import ApiError, AsyncClient, Client, FaceBox, ProtocolError
 from broker.clock import SystemClock
 from broker.demo.serving import served
 from broker.ids import IdSource
-from broker.image_urls import sign
+from broker.image_urls import sign_url
 from broker.rest.images import ImageApp
 from broker.settings import Settings
 from tests.fetching.upstream import Answer, Upstream, open_fetcher, open_upstream, reply
@@ -35,7 +35,7 @@ def test_a_url_names_the_account_the_options_and_the_source() -> None:
 def test_a_signed_url_has_its_expiry() -> None:
     with Client("http://localhost:8000", account="arena") as client:
         made = client.images.build_url(SOURCE, signing_key="secret", expires=1_893_456_000)
-        signature = sign("secret", "arena", "-", SOURCE, "1893456000")
+        signature = sign_url("secret", "arena", "-", SOURCE, "1893456000")
         assert made.endswith(f"&expires=1893456000&signature={signature}")
         with pytest.raises(ValueError, match="go together"):
             client.images.build_url(SOURCE, signing_key="secret")

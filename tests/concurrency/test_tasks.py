@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.concurrency import tasks
-from broker.concurrency.tasks import failing, keep_running
+from broker.concurrency.tasks import cancel_and_wait, failing, keep_running
 from broker.metrics.counts import TASK_RESTARTS
 
 PACKAGE = Path(tasks.__file__).parent.parent
@@ -164,3 +164,26 @@ async def test_what_nobody_awaits_says_why_it_failed(caplog: pytest.LogCaptureFi
     await asyncio.wait([tasks.run_once("once", Moody(1, RuntimeError("broken")).run())])
     await asyncio.sleep(0)
     assert [record.message for record in caplog.records] == ["task_failed"]
+
+
+@pytest.mark.anyio
+async def test_cancelled_tasks_have_ended_when_the_wait_returns() -> None:
+    left: list[str] = []
+
+    async def work(name: str, error: Exception | None) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # an end that takes a turn
+            left.append(name)
+            if error is not None:
+                raise error
+
+    tasks = [
+        asyncio.create_task(work("good", None)),
+        asyncio.create_task(work("bad", RuntimeError("broken"))),
+    ]
+    await asyncio.sleep(0)
+    await cancel_and_wait(*tasks, None)
+    assert sorted(left) == ["bad", "good"]
+    await cancel_and_wait(*tasks)  # again, and there is nothing to do

@@ -136,7 +136,7 @@ class Ingress:
         self.port, self.ops_port = free_port(), free_port()
         self._kept = tempfile.TemporaryDirectory(prefix=directory, dir="/tmp")
         self.directory = Path(self._kept.name)
-        environment = haproxy.serve_environment(self.directory)
+        environment = haproxy.install_start_script(self.directory)
         self.start_program = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
         given = {
             "INGRESS_KEY": KEY,

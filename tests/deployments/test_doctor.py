@@ -6,7 +6,7 @@ import pytest
 
 from broker.deployments import doctor
 from broker.deployments.data_dir import claim
-from broker.deployments.doctor import CheckVerdict, examine
+from broker.deployments.doctor import CheckVerdict, run_checks
 from broker.deployments.ports import free_port
 from broker.settings import Settings
 from broker.storage.migrations import migrate
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def verdicts(settings: Settings, *names: str) -> dict[str, tuple[CheckVerdict, str]]:
-    found = await examine(settings, names or None)
+    found = await run_checks(settings, names or None)
     return {finding.check: (finding.verdict, finding.detail) for finding in found}
 
 

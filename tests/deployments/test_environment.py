@@ -160,7 +160,7 @@ def test_proxy_headers_need_haproxy(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_ray_starts_haproxy_by_our_program(tmp_path: Path) -> None:
-    environment = haproxy.serve_environment(tmp_path / "ha")
+    environment = haproxy.install_start_script(tmp_path / "ha")
     start = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
     done = subprocess.run([start, "-v"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("HAProxy version")

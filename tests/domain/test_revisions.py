@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from broker.domain.revisions import (
     Revision,
     RevisionStatus,
-    Version,
+    VersionField,
     is_credential,
     live_content,
     require_change,
@@ -140,7 +140,7 @@ def test_what_may_change(before: tuple[str, Any], after: tuple[str, Any], is_all
             require_change(revision(*before), revision(*after))
 
 
-VERSION: TypeAdapter[str] = TypeAdapter(Version)
+VERSION: TypeAdapter[str] = TypeAdapter(VersionField)
 
 
 @pytest.mark.parametrize("version", ["1", "1.0.0-rc.1+build.5", "x" * 128])

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from broker.fetching.addresses import Address
+from broker.fetching.addresses import IpAddress
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 
@@ -97,7 +97,7 @@ async def send(writer: asyncio.StreamWriter, status: int = 200, body: bytes = b"
     await writer.drain()
 
 
-def loopback(address: Address) -> bool:
+def loopback(address: IpAddress) -> bool:
     """Takes 127.0.0.1 for the one public address."""
     return str(address) == "127.0.0.1"
 

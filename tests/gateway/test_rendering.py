@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from broker.errors import InvalidClient, InvalidRequest, NotFound, PayloadTooLarge, SlowDown
-from broker.gateway.rendering import error_json, result_json, unknown_method_json
+from broker.gateway.rendering import error_json, joined_json, unknown_method_json
 from broker.operations.results import Json, Reply, Stream
 from broker.resources.connect import Connect
 
@@ -12,17 +12,17 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_json_passes_as_it_is() -> None:
-    assert await result_json(Json(b'{"b":1, "a":2}'), 1) == b'{"b":1, "a":2}'
+    assert await joined_json(Json(b'{"b":1, "a":2}'), 1) == b'{"b":1, "a":2}'
 
 
 async def test_models_go_by_their_wire_names() -> None:
-    body = await result_json(Connect(url="ws://x", servers=[], retry_after_ms=0), 1)
+    body = await joined_json(Connect(url="ws://x", servers=[], retry_after_ms=0), 1)
     assert orjson.loads(body) == {"url": "ws://x", "servers": [], "retryAfterMs": 0, "streamUrl": None}
 
 
 @pytest.mark.parametrize("result", [None, Reply(None)])
 async def test_nothing_is_null(result: Reply | None) -> None:
-    assert await result_json(result, 1) == b"null"
+    assert await joined_json(result, 1) == b"null"
 
 
 class Chunks:
@@ -41,19 +41,19 @@ class Chunks:
 
 
 async def test_stream_up_to_the_limit_is_joined() -> None:
-    assert await result_json(Stream(Chunks(b"[1", b",2]")()), 5) == b"[1,2]"
+    assert await joined_json(Stream(Chunks(b"[1", b",2]")()), 5) == b"[1,2]"
 
 
 async def test_stream_over_the_limit_is_refused_and_closed() -> None:
     chunks = Chunks(b"[1", b",2]", b" ", b" ")
     with pytest.raises(PayloadTooLarge):
-        await result_json(Stream(chunks()), 4)
+        await joined_json(Stream(chunks()), 4)
     assert chunks.is_closed
 
 
 async def test_stream_of_text_becomes_a_string() -> None:
     stream = Stream(Chunks(b'{"a":1}\n')(), media_type="application/x-ndjson")
-    assert orjson.loads(await result_json(stream, 100)) == '{"a":1}\n'
+    assert orjson.loads(await joined_json(stream, 100)) == '{"a":1}\n'
 
 
 def test_fault_of_params_has_the_code_of_json_rpc() -> None:

@@ -12,7 +12,7 @@ from broker.gateway.upcalls import (
     Authenticate,
     Idle,
     OperationCall,
-    Request,
+    ParsedUpcall,
     UpcallPump,
     parse_upcall,
 )
@@ -60,7 +60,7 @@ def source() -> Iterator[Source]:
         (("access", "demo/program/p", [1, 2]), AccessChange("demo/program/p", (1, 2))),
     ],
 )
-def test_upcall_has_a_type(upcall: tuple[Any, ...], request_: Request) -> None:
+def test_upcall_has_a_type(upcall: tuple[Any, ...], request_: ParsedUpcall) -> None:
     assert parse_upcall(upcall) == request_
 
 
@@ -76,7 +76,7 @@ async def settle() -> None:
 
 
 async def test_all_are_dispatched_in_order(source: Source) -> None:
-    seen: list[Request] = []
+    seen: list[ParsedUpcall] = []
     pump = UpcallPump(source, seen.append)
     pump.start()
     count = 2 * TAKEN_AT_ONCE + 1
@@ -87,7 +87,7 @@ async def test_all_are_dispatched_in_order(source: Source) -> None:
 
 
 async def test_the_loop_has_its_turn_between(source: Source) -> None:
-    seen: list[Request] = []
+    seen: list[ParsedUpcall] = []
     pump = UpcallPump(source, seen.append)
     pump.start()
     source.put(*(("idle", "") for _ in range(3 * TAKEN_AT_ONCE)))
@@ -100,9 +100,9 @@ async def test_the_loop_has_its_turn_between(source: Source) -> None:
 
 
 async def test_failure_costs_one_upcall(source: Source, caplog: pytest.LogCaptureFixture) -> None:
-    seen: list[Request] = []
+    seen: list[ParsedUpcall] = []
 
-    def dispatch(request: Request) -> None:
+    def dispatch(request: ParsedUpcall) -> None:
         if request == Idle("bad"):
             raise RuntimeError("a bug")
         seen.append(request)
@@ -117,7 +117,7 @@ async def test_failure_costs_one_upcall(source: Source, caplog: pytest.LogCaptur
 
 
 async def test_stopped_pump_takes_nothing(source: Source) -> None:
-    seen: list[Request] = []
+    seen: list[ParsedUpcall] = []
     pump = UpcallPump(source, seen.append)
     pump.start()
     pump.stop()

@@ -15,7 +15,7 @@ from broker.concurrency.shares import Asker
 from broker.errors import BrokerError, NotFound, SlowDown, Unavailable
 from broker.fetching.errors import ForbiddenUrl
 from broker.fetching.fetcher import Fetcher
-from broker.image_urls import sign
+from broker.image_urls import sign_url
 from broker.images.account_rules import AccountRules
 from broker.images.errors import (
     DecoderEnded,
@@ -629,7 +629,7 @@ def test_an_account_that_demands_signatures_takes_no_others(tmp_path: Path) -> N
         now_s = stage.clock.now_ms() // 1_000
 
         def signed(key: str, expires: str, options: str = "w=50") -> Signature:
-            return Signature(expires, sign(key, "demo", options, url, expires))
+            return Signature(expires, sign_url(key, "demo", options, url, expires))
 
         later = str(now_s + 60)
         for key in ("new", "old"):
@@ -653,7 +653,7 @@ def test_an_account_that_demands_signatures_takes_no_others(tmp_path: Path) -> N
 def test_a_signature_is_what_the_documentation_says() -> None:
     # Made with openssl: printf 'demo\nw=50\nhttps://a.test/b.png\n1893456000' | openssl dgst -sha256 -hmac …
     assert (
-        sign("secret", "demo", "w=50", "https://a.test/b.png", "1893456000")
+        sign_url("secret", "demo", "w=50", "https://a.test/b.png", "1893456000")
         == "5woj8cVZ82Ay_gTCw2DoeJS0D5l6hAXImE-_Teu51v8"
     )
 

@@ -69,7 +69,7 @@ def examine(name: str, error: int) -> dict[str, Any]:
     from broker.settings import Settings
     from tests.native.harness import PROGRAM, Gateway, push
 
-    (finding,) = asyncio.run(doctor.examine(Settings.load({}), ("io_uring",)))
+    (finding,) = asyncio.run(doctor.run_checks(Settings.load({}), ("io_uring",)))
     gateway = Gateway(send="auto", loops=1)
     try:
         gateway.server.open_log(PROGRAM, "e1", 0, True)

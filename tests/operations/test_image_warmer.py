@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from broker.errors import NotFound
-from broker.image_urls import sign
+from broker.image_urls import sign_url
 from broker.images.account_rules import AccountRules
 from broker.images.purge_notices import HEADER, read_notice
 from broker.operations.image_warmer import ImageWarmer, check_options
@@ -157,7 +157,7 @@ async def test_signed_accounts_get_signed_urls() -> None:
         query = parse_qs(urlsplit(door.seen[0].path).query)
         (expires,), (signature,) = query["expires"], query["signature"]
         assert int(expires) > StoppedClock().ms // 1_000
-        assert signature == sign("new", "demo", "w=50", "https://a.test/a.png", expires)
+        assert signature == sign_url("new", "demo", "w=50", "https://a.test/a.png", expires)
 
 
 async def test_who_asks_is_told_what_each_picture_is_answered() -> None:

@@ -38,7 +38,7 @@ def test_numbers_that_cannot_be_held_are_handed_on_as_they_are() -> None:
 async def test_size_is_bounded_over_the_socket(size: int, fits: bool) -> None:
     forwarded = Forwarded(200, "text/plain", b"x" * size)
     if fits:
-        assert orjson.loads(await gateway.result_json(forwarded, 10))["body"] == "x" * size
+        assert orjson.loads(await gateway.joined_json(forwarded, 10))["body"] == "x" * size
     else:
         with pytest.raises(PayloadTooLarge):
-            await gateway.result_json(forwarded, 10)
+            await gateway.joined_json(forwarded, 10)

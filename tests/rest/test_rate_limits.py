@@ -14,7 +14,6 @@ from broker.resources.catalogue import build_registry
 from broker.rest.app import build_app
 from broker.storage.accounts import Account, Accounts
 from broker.storage.database import Database
-from broker.storage.users import Users
 from tests.asgi import ask
 from tests.auth.services import PASSWORD
 from tests.product import Product, open_product
@@ -76,8 +75,6 @@ async def another_process(product: Product, dsn: str) -> AsyncIterator[Product]:
             first.clock,
             first.ids,
             database,
-            accounts=Accounts(database),
-            users=Users(database),
             auth=first.auth,
             owners=first.owners,
             counters=first.audience.counters,
@@ -87,8 +84,7 @@ async def another_process(product: Product, dsn: str) -> AsyncIterator[Product]:
             return product.health
 
         yield replace(product, services=services, app=build_app(services, health, build_registry()))
-        await services.source_replies.close()
-        await services.analytics.close()
+        await services.close()
     finally:
         await database.close()
 

@@ -1,6 +1,6 @@
 //! After many have come and gone, memory, descriptors and tasks are where they were; alone in its process.
 //!
-//! `BROKER_LEAK_ROUNDS` makes it longer: 250 rounds are 100,000 connections and 2,500 programmes.
+//! `BROKER_LEAK_ROUNDS` makes it longer: 250 rounds are 100,000 connections and 2,500 programs.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn memory_descriptors_and_tasks_come_back() {
     assert!(running.hub.open.read().is_empty());
 }
 
-/// Programmes open, viewers come, see and go, half of them without a word; programmes end, by the half deleted.
+/// Programs open, viewers come, see and go, half of them without a word; programs end, by the half deleted.
 fn round(running: &Running, number: u64) {
     let hub = &running.hub;
     let programs: Vec<_> = (0..PROGRAMS).map(|n| format!("{number}-{n}")).collect();

@@ -20,7 +20,7 @@ use super::shared::Counters;
 
 /// How much is deflated before others have their turn: 2 ms of work at 60 MB/s.
 const DEFLATE_BYTES: u64 = 128 << 10;
-/// The longest joined frame, but for a longer entry: what a page reads of it in one task, some 200 events, leaves it time
+/// The longest joined frame, except a longer entry: what a page reads of it in one task, some 200 events, leaves it time
 /// to draw.
 const JOINED_BYTES: u64 = 64 << 10;
 

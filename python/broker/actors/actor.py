@@ -2,7 +2,7 @@
 
 Errors are answered as values; a Ray exception therefore always means that the actor itself is in trouble. The
 part starts with the first call, and again with the next one when the database could not be reached. A part
-that is over takes its process along: Ray starts the actor anew, elsewhere if need be, and the new one takes
+that is over takes its process along: Ray starts the actor again, elsewhere if need be, and the new one takes
 the slot.
 """
 
@@ -45,7 +45,7 @@ class Part(Protocol):
         """Return when the part can go on no longer, as when it was shut out of its slot."""
 
     async def was_moved(self) -> bool:
-        """Whether it has ended so that its process may start another part, which takes the slot anew."""
+        """Whether it has ended so that its process may start another part, which takes the slot again."""
 
     async def drain(self) -> None:
         """Refuse what is new with `Unavailable`; return when what waits is answered."""

@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 from broker.actors.named import find_actor, find_newest
 from broker.actors.placement import slot_name
 from broker.concurrency.back_off import Backoff, Delays
-from broker.concurrency.tasks import run_once
+from broker.concurrency.tasks import cancel_and_wait, run_once
 from broker.rpc.calls import Calls
 from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection
 
@@ -121,9 +121,7 @@ class SlotLink:
                 raise ValueError(f"{name} has a successor")
             return await opening
         finally:
-            opening.cancel()
-            succeeded.cancel()
-            await asyncio.gather(opening, succeeded, return_exceptions=True)
+            await cancel_and_wait(opening, succeeded)
 
     async def _open_to(self, name: str, actor: Any) -> Connection:
         address = await _ask_again(actor.address.remote)
@@ -149,7 +147,7 @@ class SlotLink:
             connection.end()
 
     async def _until_succeeded(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Return when the slot has a newer actor than `name`, or nobody wants to know any more."""
+        """Return when the slot has a newer actor than `name`, or no caller waits any more."""
         delays = Delays(_SEEK)
         while is_wanted():
             await delays.wait()
@@ -180,6 +178,4 @@ async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T:
             if done:
                 return await done.pop()
     finally:
-        for each in asked:
-            each.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await cancel_and_wait(*asked)

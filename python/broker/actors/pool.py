@@ -14,6 +14,7 @@ before Ray finds out (`lost_nodes`); its end is not waited for, and its successo
 """
 
 import asyncio
+import itertools
 import logging
 import secrets
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ from broker.actors.named import (
 from broker.actors.placement import node_of, slot_name
 from broker.actors.pulse import watch_pulse
 from broker.concurrency.periodic import repeat
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.errors import BrokerError, Unavailable
 from broker.metrics.counts import SLOT_EXCHANGES
 from broker.settings import Settings
@@ -109,7 +110,7 @@ class SlotPool:
             await asyncio.Event().wait()
         finally:
             self._watching = None
-            await _cancel([task for tasks in watching for task in tasks])
+            await cancel_and_wait(*itertools.chain.from_iterable(watching))
 
     @property
     def slots(self) -> int:
@@ -134,7 +135,7 @@ class SlotPool:
         if self._watching is not None:
             ended = self._watching[slots:]
             del self._watching[slots:]
-            await _cancel([task for tasks in ended for task in tasks])
+            await cancel_and_wait(*itertools.chain.from_iterable(ended))
         del self._locks[slots:]
         kept = {self._name(index) for index in range(slots)}
         names = await asyncio.to_thread(list_names, f"{self._kind}-")
@@ -172,7 +173,7 @@ class SlotPool:
         number = max(least, 1 + max(map(number_of, old), default=0))
         handle = await asyncio.to_thread(self._create, index, number, [node.id for node in nodes])
         if lost:
-            # Killed at once, else Ray would start them anew elsewhere when it learns of the node.
+            # Killed at once, else Ray would start them again elsewhere when it learns of the node.
             await asyncio.gather(self._settle(index, handle, []), *map(_kill, old))
         else:
             await self._settle(index, handle, old)
@@ -297,12 +298,6 @@ async def _end(name: str) -> None:
         async with asyncio.timeout(_STOP_S):
             await handle.stop.remote()
     await asyncio.to_thread(kill, handle)
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _kill(name: str) -> None:

@@ -80,7 +80,7 @@ async def watch_process(name: str, link: Link, pace: Pace, note_killed: Callable
     Args:
         name: of the process in the log.
         link: answers `process_id`; raises `LinkLost` from a `TimeoutError` when the process is silent, from
-            anything else when it is away or cannot be found. Is closed at the end.
+            anything else when it does not answer or cannot be found. Is closed at the end.
         pace: how often it is asked, and when it is killed.
         note_killed: is called at each kill.
     """

@@ -6,28 +6,20 @@ _SHOWN_CHARACTERS = 300
 _INNER = ("SQLSTATE", "SELECT ", "INSERT ", "/", "\\", "<", "token")
 
 
-class SiteNotFound(NotFound):
+class SiteNotFound(NotFound, name="Not found"):
     """Matomo does not have the site that the project's metadata names."""
 
-    name = "Not found"
 
-
-class SiteExists(BrokerError):
+class SiteExists(BrokerError, name="Already exists"):
     """The project has a site already: GET verifies it, PUT completes it."""
 
-    name = "Already exists"
 
-
-class BadConfig(BrokerError):
+class BadConfig(BrokerError, name="Bad config"):
     """Something about the site is wrong that PUT cannot mend; GET says what."""
 
-    name = "Bad config"
 
-
-class PlatformError(BrokerError):
+class PlatformError(BrokerError, name="Platform error"):
     """Matomo failed, refused, or did not answer in time."""
-
-    name = "Platform error"
 
 
 class AnalyticsNotConfigured(Unavailable):
@@ -65,7 +57,7 @@ class MatomoError(Exception):
         self.is_refused_token = is_refused_token
 
 
-def refusal(method: str, message: str) -> MatomoError:
+def refused_by_matomo(method: str, message: str) -> MatomoError:
     """The error of a request that Matomo answered with an error of its own.
 
     Its text is shown where it is a plain sentence. One that may quote SQL, a file or a token is for the log.

@@ -29,7 +29,7 @@ from urllib.parse import quote_plus
 import httpx
 import orjson
 
-from broker.analytics.errors import MatomoError, refusal
+from broker.analytics.errors import MatomoError, refused_by_matomo
 from broker.concurrency.back_off import Backoff, Delays
 
 Value = str | int | Sequence[Any]
@@ -317,7 +317,7 @@ def _outcome(method: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if value.get("result") == "error":
-        return refusal(method, str(value.get("message", "")))
+        return refused_by_matomo(method, str(value.get("message", "")))
     return value["value"] if value.keys() == {"value"} else value
 
 

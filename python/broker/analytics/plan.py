@@ -97,7 +97,7 @@ class GrantView:
     """Let the read-only user see the site."""
 
 
-Step = AddSite | KeepIds | AddDimension | AddReport | GrantView
+SetupStep = AddSite | KeepIds | AddDimension | AddReport | GrantView
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Assessment:
     bad_dimensions: tuple[BadDimension, ...] = ()
     missing_reports: tuple[WantedReport, ...] = ()
     bad_reports: tuple[BadReport, ...] = ()
-    step: Step | None = None
+    step: SetupStep | None = None
 
 
 def assess(wanted: Wanted, state: State) -> Assessment:
@@ -148,7 +148,7 @@ def assess(wanted: Wanted, state: State) -> Assessment:
     return _assess_found(wanted, state, state.found)
 
 
-def advance(state: State, step: Step, new_id: str = "") -> State:
+def advance(state: State, step: SetupStep, new_id: str = "") -> State:
     """The state after a step.
 
     Args:
@@ -361,7 +361,7 @@ def _status(
 
 def _next_step(
     state: State, found: FoundSite, kept: SiteIds, dimensions: _Dimensions, reports: _Reports
-) -> Step | None:
+) -> SetupStep | None:
     if dimensions.bad or reports.bad or found.reader in _READER_FAULTS:
         return None
     if kept != state.ids:

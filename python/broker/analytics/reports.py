@@ -1,6 +1,6 @@
 """Which reports can be read, with which parameters, and how long they may be cached.
 
-Matomo's request is built anew from what is named here: a method of `METHODS`, the parameters of
+Matomo's request is built again from what is named here: a method of `METHODS`, the parameters of
 `ReportParams`, and ours (the site, the user, the format). PHP reads ` idSite`, `id.Site[` or `idSite%00x` as
 names that look different; here a name is one of those below, letter for letter, or the request is refused, so
 that none can reach Matomo under another name. What calls other methods by name (`API.getBulkRequest`,

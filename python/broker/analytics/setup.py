@@ -16,8 +16,8 @@ from broker.analytics.plan import (
     AddSite,
     GrantView,
     KeepIds,
+    SetupStep,
     State,
-    Step,
     advance,
     assess,
 )
@@ -128,7 +128,9 @@ async def complete(
     raise PlatformError("Matomo did not store the change")
 
 
-async def _do(step: Step, platform: Platform, project: SiteProject, state: State, notebook: Notebook) -> str:
+async def _do(
+    step: SetupStep, platform: Platform, project: SiteProject, state: State, notebook: Notebook
+) -> str:
     """Do one step; returns the id of what it made, or nothing."""
     matomo = platform.provisioning
     match step:

@@ -1,7 +1,7 @@
 """The required set-up of a site: custom dimensions and custom reports, read from a YAML file.
 
 The file that is shipped stands beside this module; an operator may name another one. It is read once, at
-start, so that a mistake in it stops the start and not somebody's set-up.
+start, so that a mistake in it stops the start and not a later set-up.
 """
 
 import re

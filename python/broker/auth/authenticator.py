@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from broker.auth import tokens
@@ -24,7 +25,7 @@ from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
 from broker.auth.tokens import AccessToken, Claims
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.domain.api_tokens import hash_secret, is_secret
 from broker.domain.users import Principal, User, normalise_username
 from broker.errors import BadCredentials, BrokerError, Unauthenticated, Unavailable
@@ -123,22 +124,18 @@ class Authenticator:
         await self._standings.catch_up()
         self._tasks = [keep_running("auth.follow", self._follow)]
         if self._config.listens:
-            self._tasks.append(keep_running("auth.listen", self._listen))
+            listen = partial(self._database.listen, CHANNEL, lambda _payload: self._news.set())
+            self._tasks.append(keep_running("auth.listen", listen))
 
     async def close(self) -> None:
         """End the tasks and the threads. Idempotent."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         self._tasks = []
         await self._identity_keys.close()
         await self._holders.close()
         await self._standings.close()
         await self._keys.close()
         self._passwords.close()
-
-    async def _listen(self) -> None:
-        await self._database.listen(CHANNEL, lambda _payload: self._news.set())
 
     async def authenticate(self, account: str, token: str, address: str = "") -> Principal:
         """The principal of an access token or an API token, with the user's present role and projects.
@@ -381,7 +378,7 @@ class Authenticator:
         return Bearer.of_claims(claims, kid)
 
     def _forget_tokens(self, _kid: str) -> None:
-        """Verify every token anew; a revoked key is too rare for a list of what it has signed."""
+        """Verify every token again; a revoked key is too rare for a list of what it has signed."""
         self._verified.clear()
 
     async def _rehash_if_outdated(self, account: str, credentials: Credentials, password: str) -> None:

@@ -28,7 +28,7 @@ MOST_WAITING = 1_000
 WINDOW_S = 60.0
 _MOST_COUNTED = 20_000  # some 250 bytes each
 
-Caller = tuple[str, str]
+HolderKey = tuple[str, str]
 """(account, address)"""
 _Key = tuple[str, bytes]
 """(account, hash of the secret)"""
@@ -44,7 +44,7 @@ class Holders:
         self._clock = clock
         self._per_address = per_address
         self._unknown: _Counts[_Key] = _Counts(clock)
-        self._failures: _Counts[Caller] = _Counts(clock)
+        self._failures: _Counts[HolderKey] = _Counts(clock)
         self._single_flight: SingleFlight[_Key, Holder | None] = SingleFlight()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
@@ -72,7 +72,7 @@ class Holders:
         """End look-ups that are under way. Idempotent."""
         await self._single_flight.close()
 
-    async def _look_up(self, key: _Key, caller: Caller) -> Holder | None:
+    async def _look_up(self, key: _Key, caller: HolderKey) -> Holder | None:
         self._waiting += 1
         try:
             async with self._turns:
@@ -85,7 +85,7 @@ class Holders:
         finally:
             self._waiting -= 1
 
-    def _check(self, caller: Caller) -> None:
+    def _check(self, caller: HolderKey) -> None:
         if not caller[1] or self._failures.count(caller) < self._per_address:
             return
         RATE_LIMITED.add("api_tokens")

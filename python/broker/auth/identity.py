@@ -113,7 +113,7 @@ class IdentityLogin:
             BadCredentials: the token is not accepted, or nobody or more than one user is meant.
             Unavailable: the provider's keys or the database cannot be read.
         """
-        algorithm, kid = identity_tokens.read_header(token)
+        algorithm, kid = identity_tokens.read_jose_header(token)
         provider = await self._providers.find(account, identity_tokens.read_issuer(token))
         if provider is None:
             raise identity_tokens.refused()

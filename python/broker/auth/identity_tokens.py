@@ -23,7 +23,7 @@ _REQUIRED = ["iss", "sub", "aud", "exp", "iat"]
 _NO_TIMES: Any = {"require": _REQUIRED, "verify_exp": False, "verify_nbf": False, "verify_iat": False}
 
 
-def read_header(token: str) -> tuple[str, str | None]:
+def read_jose_header(token: str) -> tuple[str, str | None]:
     """The algorithm and the key id that a token names. Raises BadCredentials."""
     try:
         header = jwt.get_unverified_header(token)

@@ -15,8 +15,8 @@ from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
 from broker.concurrency.single_flight import SingleFlight
 from broker.domain.values import is_account_name
-from broker.errors import NotFound, SlowDown, Unavailable
-from broker.storage.accounts import Accounts
+from broker.errors import SlowDown, Unavailable
+from broker.storage.accounts import Accounts, unknown_account
 
 _KNOWN_S = 5.0
 _UNKNOWN_S = 1.0  # so that who makes an account does not wait for it
@@ -68,13 +68,13 @@ class KnownAccounts:
         if self.has(name):
             return
         if name in self._unknown or not is_account_name(name):
-            raise _unknown()
+            raise unknown_account()
         if name in self._until_s:
             is_there = await self._queries.run(name, lambda: self._refresh(name))
         else:
             is_there = await self._queries.run(name, lambda: self._find_new(name, address), (SlowDown,))
         if not is_there:
-            raise _unknown()
+            raise unknown_account()
 
     async def _find_new(self, name: str, address: str) -> bool:
         if address:
@@ -109,7 +109,3 @@ class KnownAccounts:
 
     def _remember(self, name: str) -> None:
         self._until_s.put(name, self._clock.monotonic_s() + _KNOWN_S)
-
-
-def _unknown() -> NotFound:
-    return NotFound("there is no such account")

@@ -2,8 +2,8 @@
 
 A token is worth what its user is: it is valid while the user exists and its credentials are in the state that
 the token was issued for; the user's present role and projects decide what it may. `Standings` keeps that in
-memory. `catch_up` reads it anew for all users at once; its caller does so at every notification and every few
-seconds anyway.
+memory. `catch_up` reads it again for all users at once; its caller does so at every notification, and every
+few seconds anyway.
 
 Two things are kept: the standing of users with a live token, in a bounded table, and, for many more, the
 newest state of credentials that was seen (`_newest`), by which a revocation is told once and in time.
@@ -22,14 +22,14 @@ from broker.concurrency.single_flight import SingleFlight
 from broker.storage.revocations import Revocations
 from broker.storage.users import Standing, Users
 
-MAX_STANDINGS = 2_000  # read anew every few seconds, at 15 µs each on the machine where this was measured
+MAX_STANDINGS = 2_000  # read again every few seconds, at 15 µs each on the machine where this was measured
 MAX_REMEMBERED = 100_000
 _NEVER = 2**53  # the state of credentials of a user that is gone: no token was issued for it
 
 RevocationCallback = Callable[[str, str, int], None]
 """Called with (account, subject, valid_from_ms): tokens issued for an earlier state are invalid."""
 
-Subject = tuple[str, str]
+SubjectKey = tuple[str, str]
 """(account, user id)"""
 
 
@@ -40,15 +40,15 @@ class Standings:
         self._users = users
         self._revocations = revocations
         self._clock = clock
-        self._standings: LruCache[Subject, Standing] = LruCache(
+        self._standings: LruCache[SubjectKey, Standing] = LruCache(
             MAX_STANDINGS, on_eviction=lambda subject, _: self._forget(subject)
         )
-        self._needed_until_ms: dict[Subject, int] = {}
-        self._newest: LruCache[Subject, int] = LruCache(MAX_REMEMBERED)
+        self._needed_until_ms: dict[SubjectKey, int] = {}
+        self._newest: LruCache[SubjectKey, int] = LruCache(MAX_REMEMBERED)
         self._gone_api_tokens: LruCache[str, bool] = LruCache(MAX_REMEMBERED)
         self._told_api_tokens: LruCache[str, bool] = LruCache(MAX_REMEMBERED)  # of those, the ones told
         self._position: datetime | None = None
-        self._single_flight: SingleFlight[Subject, None] = SingleFlight()
+        self._single_flight: SingleFlight[SubjectKey, None] = SingleFlight()
         self._revocation_callbacks: list[RevocationCallback] = []
         self._change_callbacks: list[Callable[[str, str], None]] = []
 
@@ -60,16 +60,16 @@ class Standings:
         """Call `callback` when the rights of a known user change."""
         self._change_callbacks.append(callback)
 
-    def is_revoked(self, subject: Subject, valid_from_ms: int, api_token_id: str | None = None) -> bool:
+    def is_revoked(self, subject: SubjectKey, valid_from_ms: int, api_token_id: str | None = None) -> bool:
         """Whether tokens issued for this state of the credentials are known to be invalid."""
         return (self._newest.peek(subject) or 0) > valid_from_ms or api_token_id in self._gone_api_tokens
 
-    def holds(self, subject: Subject, standing: Standing) -> bool:
+    def holds(self, subject: SubjectKey, standing: Standing) -> bool:
         """Whether nothing has been learnt of the user since `find` answered `standing`."""
         return self._standings.get(subject) is standing
 
     async def find(
-        self, subject: Subject, valid_from_ms: int, until_ms: int, api_token_id: str | None = None
+        self, subject: SubjectKey, valid_from_ms: int, until_ms: int, api_token_id: str | None = None
     ) -> Standing | None:
         """The user's standing, or None when it, its API token or this state of its credentials is gone.
 
@@ -118,7 +118,7 @@ class Standings:
         """End queries that are under way."""
         await self._single_flight.close()
 
-    async def _load(self, subject: Subject) -> None:
+    async def _load(self, subject: SubjectKey) -> None:
         found = await self._users.standings([subject[1]])
         self._learn(subject, next((s for s in found if s.account == subject[0]), None))
 
@@ -131,7 +131,7 @@ class Standings:
         for subject in subjects:
             self._learn(subject, found.get(subject))
 
-    def _learn(self, subject: Subject, standing: Standing | None) -> None:
+    def _learn(self, subject: SubjectKey, standing: Standing | None) -> None:
         """Take over what the database says. What is known already may be newer: answers can cross."""
         newest = self._newest.peek(subject)
         valid_from_ms = _NEVER if standing is None else standing.valid_from_ms
@@ -150,7 +150,7 @@ class Standings:
             for callback in self._change_callbacks:
                 callback(*subject)
 
-    def _revoke(self, subject: Subject, valid_from_ms: int) -> None:
+    def _revoke(self, subject: SubjectKey, valid_from_ms: int) -> None:
         self._newest.put(subject, valid_from_ms)
         standing = self._standings.peek(subject)
         if standing is not None and standing.valid_from_ms < valid_from_ms:
@@ -164,11 +164,11 @@ class Standings:
         for subject in [s for s in self._standings if self._needed_until_ms.get(s, 0) <= now_ms]:
             self._forget(subject)
 
-    def _forget(self, subject: Subject) -> None:
+    def _forget(self, subject: SubjectKey) -> None:
         self._standings.pop(subject)
         self._needed_until_ms.pop(subject, None)
 
-    def _revoke_api_token(self, subject: Subject, api_token_id: str) -> None:
+    def _revoke_api_token(self, subject: SubjectKey, api_token_id: str) -> None:
         """Take over what the feed says; of users who are in the table, the next look tells it."""
         self._gone_api_tokens.put(api_token_id, True)
         if api_token_id in self._told_api_tokens:

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from broker.auth.administration import Administration
-from broker.cli.administration import DatabaseUrl, DataDir, administer
+from broker.cli.administration import DatabaseOptions, administer
 from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.domain.quotas import QuotaName
-from broker.settings import Settings
 from broker.storage.account_quotas import QuotaUse
 from broker.storage.accounts import Account
 
@@ -20,7 +19,6 @@ QuotaOptions = Annotated[
         "--quota",
         help="programs=NUMBER, events=NUMBER a second, storage=BYTES of stored values, or images=NUMBER"
         " made a minute; NAME= lifts a quota. Can be repeated.",
-        show_default=False,
     ),
 ]
 _MOST = {
@@ -39,17 +37,16 @@ _UNITS = {
 
 def show(
     name: Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")],
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Show an account with its quotas, and what it uses of them."""
 
     async def read(administration: Administration) -> tuple[Account, QuotaUse]:
         return await administration.get_account(name), await administration.get_use(name)
 
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
-    account, use = administer(settings, read)
+    account, use = administer(database.settings(), read)
     used = {QuotaName.PROGRAMS: use.programs, QuotaName.STORAGE: use.storage}
     quotas = {each: getattr(account.quotas, each.value) for each in QuotaName}
     if json:

@@ -9,9 +9,10 @@ import typer
 
 from broker.auth.administration import Administration
 from broker.cli.account_quotas import QuotaOptions, parse_quotas, show
-from broker.cli.administration import DatabaseUrl, DataDir, administer, open_database
+from broker.cli.administration import DatabaseOptions, administer, open_database
+from broker.cli.options import Commands
 from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.cli.visitor_rules import visitors
 from broker.domain.identities import IdentityProvider
 from broker.domain.users import Role
@@ -21,99 +22,78 @@ from broker.storage.accounts import Account
 from broker.storage.analytics import MatomoAccess
 from broker.storage.event_retention import MOST_DAYS
 
-app = typer.Typer(
-    help="Create and change accounts in the database.", no_args_is_help=True, add_completion=False
-)
+app = Commands("Create and change accounts in the database.")
 
 app.command("visitors")(visitors)
 app.command("show")(show)
 
-Name = Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")]
+AccountName = Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")]
 Origins = Annotated[
-    list[str] | None,
-    typer.Option("--origin", help="Web origin whose pages may connect; can be repeated.", show_default=False),
+    list[str] | None, typer.Option("--origin", help="Web origin whose pages may connect; can be repeated.")
 ]
 
 
 @app.command()
 def add(
-    name: Name,
-    origin: Origins = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    name: AccountName, origin: Origins = None, *, database: DatabaseOptions, json: JsonOption = False
 ) -> None:
     """Create an account. Without --origin, pages of any origin may connect."""
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
     origins = None if origin is None else tuple(origin)
-    account = administer(settings, lambda administration: administration.add_account(name, origins))
+    account = administer(
+        database.settings(), lambda administration: administration.add_account(name, origins)
+    )
     _show(account, json)
 
 
 @app.command("list")
-def list_(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
+def list_(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List all accounts."""
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
-    for account in administer(settings, lambda administration: administration.list_accounts()):
+    for account in administer(database.settings(), lambda administration: administration.list_accounts()):
         _show(account, json)
 
 
 @app.command("set")
 def set_(
-    name: Name,
+    name: AccountName,
     origin: Origins = None,
     any_origin: Annotated[
         bool, typer.Option("--any-origin", help="Allow pages of any origin to connect.")
     ] = False,
     no_origin: Annotated[bool, typer.Option("--no-origin", help="Allow no page to connect.")] = False,
-    matomo_url: Annotated[
-        str | None, typer.Option(help="URL of the account's Matomo.", show_default=False)
-    ] = None,
+    matomo_url: Annotated[str | None, typer.Option(help="URL of the account's Matomo.")] = None,
     matomo_token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the token of a superuser; - is standard input.", show_default=False),
+        Path | None, typer.Option(help="File with the token of a superuser; - is standard input.")
     ] = None,
-    matomo_reader: Annotated[
-        str | None, typer.Option(help="Matomo user that reads reports.", show_default=False)
-    ] = None,
+    matomo_reader: Annotated[str | None, typer.Option(help="Matomo user that reads reports.")] = None,
     matomo_reader_token_file: Annotated[
-        Path | None, typer.Option(help="File with the token of that user.", show_default=False)
+        Path | None, typer.Option(help="File with the token of that user.")
     ] = None,
     no_matomo: Annotated[
         bool, typer.Option("--no-matomo", help="Remove the account's Matomo configuration.")
     ] = False,
     image_host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Host that images may come from; *.HOST allows its subdomains. Can be repeated.",
-            show_default=False,
-        ),
+        typer.Option(help="Host that images may come from; *.HOST allows its subdomains. Can be repeated."),
     ] = None,
     any_image_host: Annotated[
         bool, typer.Option("--any-image-host", help="Allow images from any public host.")
     ] = False,
     image_preset: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=OPTIONS defines preset=NAME; NAME= removes it.", show_default=False),
+        list[str] | None, typer.Option(help="NAME=OPTIONS defines preset=NAME; NAME= removes it.")
     ] = None,
     image_signing: Annotated[
-        str | None,
-        typer.Option(
-            help="Require signed image URLs: on, off, or rotate for a new key.",
-            show_default=False,
-        ),
+        str | None, typer.Option(help="Require signed image URLs: on, off, or rotate for a new key.")
     ] = None,
     keep_events: Annotated[
-        int | None,
-        typer.Option(help="Days after which events are deleted.", min=1, max=MOST_DAYS, show_default=False),
+        int | None, typer.Option(help="Days after which events are deleted.", min=1, max=MOST_DAYS)
     ] = None,
     keep_all_events: Annotated[
         bool, typer.Option("--keep-all-events", help="Delete no event by its age, which is the default.")
     ] = False,
     quota: QuotaOptions = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Set an account's origins, its Matomo, its rules for images, its quotas, or how long it keeps events."""
     # Which of the five groups of options is given; those of one group exclude each other.
@@ -131,7 +111,7 @@ def set_(
             " or the --image options, or either --keep-events or --keep-all-events, or --quota"
         )
     # The change, in one connection to the database.
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    settings = database.settings()
     matomo = _matomo(matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     origins = None if any_origin else tuple(origin or ())
 
@@ -154,28 +134,24 @@ def set_(
 
 @app.command("trust")
 def trust(
-    name: Name,
+    name: AccountName,
     issuer: Annotated[str, typer.Argument(help="The identity provider's `iss`.")],
     audience: Annotated[list[str], typer.Option("--audience", help="Accepted `aud`; can be repeated.")],
     jwks_url: Annotated[str, typer.Option("--jwks-url", help="URL of the provider's keys.")],
     role_claim: Annotated[
-        str | None, typer.Option("--role-claim", help="Claim that determines the role.", show_default=False)
+        str | None, typer.Option("--role-claim", help="Claim that determines the role.")
     ] = None,
     role: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--role", help="VALUE=ROLE for a value of the claim; can be repeated.", show_default=False
-        ),
+        list[str] | None, typer.Option("--role", help="VALUE=ROLE for a value of the claim; can be repeated.")
     ] = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Accept tokens of an identity provider for log-in to an account; again to replace the provider."""
     roles = dict(_role(text) for text in role or ())
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
     provider = administer(
-        settings,
+        database.settings(),
         lambda administration: administration.set_provider(
             name, issuer, tuple(audience), jwks_url, role_claim, roles
         ),
@@ -184,25 +160,23 @@ def trust(
 
 
 @app.command("trusted")
-def trusted(
-    name: Name, data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False
-) -> None:
+def trusted(name: AccountName, *, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the identity providers of an account."""
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
-    for provider in administer(settings, lambda administration: administration.list_providers(name)):
+    for provider in administer(
+        database.settings(), lambda administration: administration.list_providers(name)
+    ):
         _show_provider(provider, json)
 
 
 @app.command("distrust")
 def distrust(
-    name: Name,
+    name: AccountName,
     issuer: Annotated[str, typer.Argument(help="The issuer given to `trust`.")],
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
+    *,
+    database: DatabaseOptions,
 ) -> None:
     """Stop accepting an identity provider's tokens."""
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
-    administer(settings, lambda administration: administration.remove_provider(name, issuer))
+    administer(database.settings(), lambda administration: administration.remove_provider(name, issuer))
 
 
 def _matomo(

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -21,15 +22,23 @@ from broker.storage.migrations import migrate, pending
 T = TypeVar("T")
 
 DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="As for `broker up`.  [env var: BROKER_DATA_DIR]", show_default=False),
+    Path | None, typer.Option("--data-dir", help="As for `broker up`.  [env var: BROKER_DATA_DIR]")
 ]
 DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database-url", help="As for `broker up`.  [env var: BROKER_DATABASE_URL]", show_default=False
-    ),
+    str | None, typer.Option("--database-url", help="As for `broker up`.  [env var: BROKER_DATABASE_URL]")
 ]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DatabaseOptions:
+    """The options that say which database a command works on."""
+
+    data_dir: DataDir = None
+    database_url: DatabaseUrl = None
+
+    def settings(self, **others: Any) -> Settings:
+        """The settings of the environment, with these options over them. Raises SettingError."""
+        return Settings.load(data_dir=self.data_dir, database_url=self.database_url, **others)
 
 
 def administer(settings: Settings, work: Callable[[Administration], Awaitable[T]]) -> T:

@@ -5,57 +5,37 @@ from typing import Annotated
 
 import typer
 
+from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, Password, TokenOption, Url, Username, call
+from broker.cli.remote import JsonOption, Remote
 from broker.client import AnalyticsSite
 
-app = typer.Typer(help="Set up and verify analytics sites.", no_args_is_help=True, add_completion=False)
-site = typer.Typer(help="The site of a project in Matomo.", no_args_is_help=True, add_completion=False)
+app = Commands("Set up and verify analytics sites.")
+site = Commands("The site of a project in Matomo.")
 app.add_typer(site, name="site")
 
 ProjectId = Annotated[str, typer.Argument(metavar="PROJECT", help="Id of the project.")]
 
 
 @site.command()
-def status(
-    project: ProjectId,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
-) -> None:
+def status(project: ProjectId, *, remote: Remote, json: JsonOption = False) -> None:
     """Verify a project's site. Fails unless its status is ok."""
-    found = call(lambda client: client.analytics.get_site(project), url, token, username, password)
+    found = remote.call(lambda client: client.analytics.get_site(project))
     _show(found, json)
     if found.status != "ok":
         raise typer.Exit(1)
 
 
 @site.command()
-def create(
-    project: ProjectId,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
-) -> None:
+def create(project: ProjectId, *, remote: Remote, json: JsonOption = False) -> None:
     """Create a project's site with its dimensions and reports."""
-    _show(call(lambda client: client.analytics.create_site(project), url, token, username, password), json)
+    _show(remote.call(lambda client: client.analytics.create_site(project)), json)
 
 
 @site.command()
-def complete(
-    project: ProjectId,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
-) -> None:
+def complete(project: ProjectId, *, remote: Remote, json: JsonOption = False) -> None:
     """Add the missing dimensions and reports to a project's site."""
-    _show(call(lambda client: client.analytics.complete_site(project), url, token, username, password), json)
+    _show(remote.call(lambda client: client.analytics.complete_site(project)), json)
 
 
 def _show(found: AnalyticsSite, json: bool) -> None:

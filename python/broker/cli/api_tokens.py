@@ -5,27 +5,25 @@ from typing import Annotated
 
 import typer
 
+from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, Password, TokenOption, Url, Username, call, write_notice
+from broker.cli.remote import JsonOption, Remote, write_notice
 
-app = typer.Typer(help="Create, list and revoke your API tokens.", no_args_is_help=True, add_completion=False)
+app = Commands("Create, list and revoke your API tokens.")
 
 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="Name of the token, such as its purpose.")],
     expires: Annotated[
-        str | None,
-        typer.Option(help="Expiry, ISO 8601: 2027-01-01; by default none.", show_default=False),
+        str | None, typer.Option(help="Expiry, ISO 8601: 2027-01-01; by default none.")
     ] = None,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
+    *,
+    remote: Remote,
+    json: JsonOption = False,
 ) -> None:
     """Create an API token and write it to standard output. It cannot be shown again."""
-    made = call(lambda client: client.api_tokens.create(name, expires), url, token, username, password)
+    made = remote.call(lambda client: client.api_tokens.create(name, expires))
     if json:
         write_json(made)
         return
@@ -34,15 +32,9 @@ def create(
 
 
 @app.command("list")
-def list_(
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
-) -> None:
+def list_(*, remote: Remote, json: JsonOption = False) -> None:
     """List your API tokens, oldest first, without the tokens themselves."""
-    found = call(lambda client: client.api_tokens.list(), url, token, username, password)
+    found = remote.call(lambda client: client.api_tokens.list())
     for each in found:
         if json:
             write_json(each)
@@ -56,13 +48,11 @@ def list_(
 @app.command()
 def revoke(
     token_id: Annotated[str, typer.Argument(metavar="ID", help="As `broker token list` shows it.")],
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
+    *,
+    remote: Remote,
 ) -> None:
     """Revoke an API token; the access tokens that came from it end too."""
-    call(lambda client: client.api_tokens.delete(token_id), url, token, username, password)
+    remote.call(lambda client: client.api_tokens.delete(token_id))
     write_line(f"{token_id} is revoked")
 
 

@@ -16,10 +16,7 @@ from broker.settings import Settings
 
 def demo(
     seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=1, help="Seconds after which it ends; without it, Ctrl-C ends it.", show_default=False
-        ),
+        float | None, typer.Option(min=1, help="Seconds after which it ends; without it, Ctrl-C ends it.")
     ] = None,
     viewers: Annotated[int, typer.Option(min=1, max=5000, help="Number of simulated viewers.")] = 200,
     voters: Annotated[int, typer.Option(min=1, max=5000, help="Number of simulated voters.")] = 500,
@@ -28,21 +25,11 @@ def demo(
     ),
     http_port: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="HTTP port; 8000 if it is free, otherwise any free port.",
-            show_default=False,
-        ),
+        typer.Option(min=1, max=65535, help="HTTP port; 8000 if it is free, otherwise any free port."),
     ] = None,
     ws_port: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="WebSocket port; 8001 if it is free, otherwise any free port.",
-            show_default=False,
-        ),
+        typer.Option(min=1, max=65535, help="WebSocket port; 8001 if it is free, otherwise any free port."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random final.")] = 2026,
     speed: Annotated[float, typer.Option(min=1, max=600, help="Speed relative to real time.")] = 30.0,

@@ -6,19 +6,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from broker.cli.administration import DatabaseUrl, DataDir
+from broker.cli.administration import DatabaseOptions
 from broker.cli.output import write_json
-from broker.cli.remote import Json
-from broker.deployments.doctor import CheckVerdict, Finding, examine
-from broker.settings import Settings
+from broker.cli.remote import JsonOption
+from broker.deployments.doctor import CheckVerdict, Finding, run_checks
 
 _COLOURS = {CheckVerdict.OK: "green", CheckVerdict.WARNING: "yellow", CheckVerdict.ERROR: "red"}
 
 
-def doctor(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
+def doctor(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """Check the configuration and the environment. Exits with 1 if the product would not run."""
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
-    findings = asyncio.run(examine(settings))
+    settings = database.settings()
+    findings = asyncio.run(run_checks(settings))
     if json:
         write_json([{"check": f.check, "verdict": f.verdict, "detail": f.detail} for f in findings])
     else:

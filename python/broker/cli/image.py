@@ -8,7 +8,7 @@ import httpx
 import typer
 
 from broker.cli.output import write_line
-from broker.cli.remote import Url, find_url
+from broker.cli.remote import UrlOption, find_url
 from broker.client.address import LOOPBACK, account_of, is_local_name
 from broker.client.connection_pool import parse_base_url
 from broker.image_urls import image_path
@@ -22,10 +22,8 @@ def image(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; - is standard output.")
     ] = None,
-    account: Annotated[
-        str | None, typer.Option(help="Account; by default the first label of --url.", show_default=False)
-    ] = None,
-    url: Url = None,
+    account: Annotated[str | None, typer.Option(help="Account; by default the first label of --url.")] = None,
+    url: UrlOption = None,
 ) -> None:
     """Resize, crop or convert an image. Without -o, print its URL."""
     base_url = parse_base_url(find_url(url))

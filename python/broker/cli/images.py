@@ -1,69 +1,47 @@
 """`broker images`."""
 
-import asyncio
 from typing import Annotated
 
 import typer
 
+from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, Password, TokenOption, Url, Username, connected
-from broker.client import WarmedPicture
+from broker.cli.remote import JsonOption, Remote
 
-app = typer.Typer(
-    help="Manage cached images.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = Commands("Manage cached images.")
 
 
 @app.command()
 def purge(
     source: Annotated[
-        str | None,
-        typer.Argument(help="URL of the source image, spelled as in image requests.", show_default=False),
+        str | None, typer.Argument(help="URL of the source image, spelled as in image requests.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All images of the account.")] = False,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
+    *,
+    remote: Remote,
 ) -> None:
     """Purge a source and everything derived from it from all nodes. Requires an admin."""
     if (source is None) != everything:
         raise typer.BadParameter("give either the URL of a source image, or --all")
 
-    async def run() -> None:
-        async with connected(url, token, username, password) as client:
-            if source is None:
-                await client.images.purge_all()
-            else:
-                await client.images.purge(source)
-
-    asyncio.run(run())
+    if source is None:
+        remote.call(lambda client: client.images.purge_all())
+    else:
+        remote.call(lambda client: client.images.purge(source))
 
 
 @app.command()
 def warm(
     sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="URLs of source images.")],
     options: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Image options, such as w=400,h=300,fit=face; can be repeated.", show_default=False
-        ),
+        list[str] | None, typer.Option(help="Image options, such as w=400,h=300,fit=face; can be repeated.")
     ] = None,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
+    *,
+    remote: Remote,
+    json: JsonOption = False,
 ) -> None:
     """Produce images before they are requested. Fails unless all of them succeed."""
-
-    async def run() -> tuple[WarmedPicture, ...]:
-        async with connected(url, token, username, password) as client:
-            return await client.images.warm(sources, options or ["-"])
-
-    made = asyncio.run(run())
+    made = remote.call(lambda client: client.images.warm(sources, options or ["-"]))
     for picture in made:
         if json:
             write_json(picture)

@@ -6,30 +6,24 @@ from typing import Annotated
 import typer
 
 from broker.auth.keys import KeyStatus
-from broker.cli.administration import DatabaseUrl, DataDir, administer
+from broker.cli.administration import DatabaseOptions, administer
+from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json
-from broker.settings import Settings
+from broker.cli.remote import JsonOption
 
-app = typer.Typer(
-    help="List, rotate and revoke the signing keys of access tokens in the database.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = Commands("List, rotate and revoke the signing keys of access tokens in the database.")
 
 
 @app.command("list")
-def list_(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
+def list_(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the keys, oldest first."""
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
-    _show(administer(settings, lambda administration: administration.list_keys()), json)
+    _show(administer(database.settings(), lambda administration: administration.list_keys()), json)
 
 
 @app.command()
-def rotate(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
+def rotate(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """Create a new key, which signs a minute later. Logs nobody out. Runs by itself every 30 days."""
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
-    _show(administer(settings, lambda administration: administration.rotate_keys()), json)
+    _show(administer(database.settings(), lambda administration: administration.rotate_keys()), json)
 
 
 @app.command()
@@ -40,15 +34,16 @@ def revoke(
     every: Annotated[
         bool, typer.Option("--all", help="All keys, for example after a leak of the database.")
     ] = False,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Revoke keys that may have leaked. Their tokens are refused within 5 s, and a new key signs."""
     if bool(kids) == every:
         raise typer.BadParameter("give either the keys or --all")
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
-    _show(administer(settings, lambda administration: administration.revoke_keys(kids or None)), json)
+    _show(
+        administer(database.settings(), lambda administration: administration.revoke_keys(kids or None)), json
+    )
 
 
 def _show(keys: list[KeyStatus], json: bool) -> None:

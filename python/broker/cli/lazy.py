@@ -13,17 +13,21 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from broker.cli.options import expand
+
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """Where a command is: `attribute` of `module` is its function, or a `Typer` with commands of its own.
+    """Where a command is.
 
-    `examples` are command lines that its help shows.
+    Attributes:
+        target: `module:attribute`, as entry points are written: its function, or a `Typer` with commands of
+            its own.
+        examples: command lines that its help shows.
     """
 
     name: str
-    module: str
-    attribute: str
+    target: str
     summary: str
     examples: tuple[str, ...]
 
@@ -40,12 +44,13 @@ class LazyCommand(TyperCommand):
         return self._load().make_context(info_name, args, parent=parent, **extra)
 
     def _load(self) -> Any:
-        target = getattr(importlib.import_module(self._lazy.module), self._lazy.attribute)
+        module, _, attribute = self._lazy.target.partition(":")
+        target = getattr(importlib.import_module(module), attribute)
         if isinstance(target, typer.Typer):
             command = get_command(target)
         else:
             app = typer.Typer(add_completion=False)
-            app.command(self._lazy.name)(target)
+            app.command(self._lazy.name)(expand(target))
             command = get_command(app)
         command.name = self._lazy.name
         # An empty line keeps two lines apart.

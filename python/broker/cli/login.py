@@ -1,6 +1,5 @@
 """`broker login`, `broker logout` and `broker whoami`."""
 
-import asyncio
 import sys
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -8,31 +7,28 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import Json, Password, TokenOption, Url, connected, find_url
+from broker.cli.remote import JsonOption, Password, Remote, TokenOption, UrlOption, find_url
 from broker.cli.saved_logins import SavedLogin, SavedLogins, now
-from broker.client import User
+from broker.client import AsyncClient, User
 from broker.client.address import account_of
 from broker.client.connection_pool import parse_base_url
 
 
 def login(
     username: Annotated[
-        str | None,
-        typer.Option(envvar="BROKER_USERNAME", help="Prompted for if absent.", show_default=False),
+        str | None, typer.Option(envvar="BROKER_USERNAME", help="Prompted for if absent.")
     ] = None,
     password: Annotated[
         str | None,
         typer.Option(
-            envvar="BROKER_PASSWORD",
-            help="Prompted for if absent; - reads a line of standard input.",
-            show_default=False,
+            envvar="BROKER_PASSWORD", help="Prompted for if absent; - reads a line of standard input."
         ),
     ] = None,
     with_token: Annotated[
         bool, typer.Option("--with-token", help="Read an API token from standard input and save it.")
     ] = False,
-    url: Url = None,
-    json: Json = False,
+    url: UrlOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Log in and save the token for other commands.
 
@@ -42,7 +38,7 @@ def login(
     if with_token and (username or password):
         raise typer.BadParameter("give either --with-token, or a user name and a password")
     where = find_url(url)
-    login, user = asyncio.run(_check_token(where) if with_token else _log_in(where, username, password))
+    login, user = _check_token(where) if with_token else _log_in(where, username, password)
     SavedLogins.of_user().keep(where, login)
     if json:
         write_json(_described(user, where, login.expires))
@@ -50,7 +46,7 @@ def login(
         write_line(f"logged in at {where} as {user.username} ({user.role})")
 
 
-def logout(url: Url = None) -> None:
+def logout(url: UrlOption = None) -> None:
     """Delete the saved log-in of a broker."""
     where = find_url(url)
     if not SavedLogins.of_user().forget(where):
@@ -59,22 +55,15 @@ def logout(url: Url = None) -> None:
 
 
 def whoami(
-    url: Url = None,
+    url: UrlOption = None,
     token: TokenOption = None,
-    username: Annotated[
-        str | None, typer.Option(envvar="BROKER_USERNAME", help="Log in as.", show_default=False)
-    ] = None,
+    username: Annotated[str | None, typer.Option(envvar="BROKER_USERNAME", help="Log in as.")] = None,
     password: Password = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the current user, role and account, and when the log-in expires."""
     where = find_url(url)
-
-    async def run() -> User:
-        async with connected(where, token, username, password) as client:
-            return await client.users.get_me()
-
-    user = asyncio.run(run())
+    user = Remote(where, token, username, password).call(lambda client: client.users.get_me())
     kept = None if token or username else SavedLogins.of_user().find(where)
     expires = kept.expires if kept else None
     if json:
@@ -84,22 +73,23 @@ def whoami(
     write_line(f"{user.username} ({user.role}) of {_account(where)} at {where}{ends}")
 
 
-async def _log_in(url: str, username: str | None, password: str | None) -> tuple[SavedLogin, User]:
+def _log_in(url: str, username: str | None, password: str | None) -> tuple[SavedLogin, User]:
     name = username or _ask("User name")
-    secret = _read_password(password)
-    async with connected(url, None, name, secret) as client:
+
+    async def work(client: AsyncClient) -> tuple[SavedLogin, User]:
         token = await client.tokens.create()
         expires = now() + timedelta(seconds=token.expires_in_s)
         return SavedLogin(name, token.access_token, expires), await client.users.get_me()
 
+    return Remote(url, None, name, _read_password(password)).call(work)
 
-async def _check_token(url: str) -> tuple[SavedLogin, User]:
+
+def _check_token(url: str) -> tuple[SavedLogin, User]:
     secret = sys.stdin.readline().strip()
     if not secret:
         raise typer.BadParameter("--with-token reads a token from standard input, which is empty")
-    async with connected(url, secret, None, None) as client:
-        user = await client.users.get_me()
-        return SavedLogin(user.username, secret), user
+    user = Remote(url, secret).call(lambda client: client.users.get_me())
+    return SavedLogin(user.username, secret), user
 
 
 def _ask(text: str, *, is_secret: bool = False) -> str:

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from broker.cli.administration import DatabaseUrl, DataDir
+from broker.cli.administration import DatabaseOptions
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.deployments.data_dir import open_data_dir
 from broker.errors import Unavailable
 from broker.settings import Settings
@@ -13,9 +13,9 @@ from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate as run_migrations
 
 
-def migrate(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
+def migrate(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """Update the database schema to this version, if necessary."""
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    settings = database.settings()
     try:
         applied = asyncio.run(_migrate(settings))
     except Unavailable as error:

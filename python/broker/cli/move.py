@@ -6,26 +6,25 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.administration import DatabaseUrl, DataDir, open_dsn
+from broker.cli.administration import DatabaseOptions, open_dsn
 from broker.cli.output import transfer_bar, write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.deployments.data_dir import claim
-from broker.settings import Settings
 from broker.storage.move import move as move_database
 
 
 def move(
     to: Annotated[str, typer.Option("--to", help="postgresql:// URL of an empty database.")],
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Copy everything to another PostgreSQL, for example from the embedded one to your own.
 
     The product must be stopped. The new database is complete or empty, and the old one stays as it is. Then
     start the product with the new database as BROKER_DATABASE_URL: viewers go on where they were.
     """
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    settings = database.settings()
 
     async def run() -> dict[str, int]:
         async with AsyncExitStack() as stack:

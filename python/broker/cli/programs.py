@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
 from broker.cli.publish import read_metadata
-from broker.cli.remote import Json, Password, ProgramId, TokenOption, Url, Username, call, write_notice
+from broker.cli.remote import JsonOption, ProgramId, Remote, write_notice
 from broker.client import AsyncClient, Program
 
-app = typer.Typer(help="Create, list, show and delete programs.", no_args_is_help=True, add_completion=False)
+app = Commands("Create, list, show and delete programs.")
 
 _PAGE = 1_000  # the most that one call gives
 
@@ -18,21 +19,15 @@ _PAGE = 1_000  # the most that one call gives
 @app.command()
 def create(
     program: ProgramId,
-    name: Annotated[str | None, typer.Option(help="Name; by default the id.", show_default=False)] = None,
-    project: Annotated[
-        str | None, typer.Option(help="Id of the program's project.", show_default=False)
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option(help="Scheduled start, ISO 8601: 2026-07-19T19:00Z.", show_default=False)
-    ] = None,
-    end: Annotated[str | None, typer.Option(help="Scheduled end, ISO 8601.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="Name; by default the id.")] = None,
+    project: Annotated[str | None, typer.Option(help="Id of the program's project.")] = None,
+    start: Annotated[str | None, typer.Option(help="Scheduled start, ISO 8601: 2026-07-19T19:00Z.")] = None,
+    end: Annotated[str | None, typer.Option(help="Scheduled end, ISO 8601.")] = None,
     private: Annotated[bool, typer.Option("--private", help="Require a token to follow it.")] = False,
     metadata: Annotated[str | None, typer.Option(help="JSON object, @FILE, or - for standard input.")] = None,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
+    *,
+    remote: Remote,
+    json: JsonOption = False,
 ) -> None:
     """Create a program."""
     more = read_metadata(metadata)
@@ -48,24 +43,18 @@ def create(
             metadata=more,
         )
 
-    _show(call(work, url, token, username, password), json)
+    _show(remote.call(work), json)
 
 
 @app.command("list")
 def list_(
-    search: Annotated[
-        str | None, typer.Option(help="Text that the name or the id contains.", show_default=False)
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option(help="Only programs of this project.", show_default=False)
-    ] = None,
+    search: Annotated[str | None, typer.Option(help="Text that the name or the id contains.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only programs of this project.")] = None,
     live: Annotated[bool, typer.Option("--live", help="Only live programs.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of programs.")] = 100,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
+    *,
+    remote: Remote,
+    json: JsonOption = False,
 ) -> None:
     """List the programs that you may publish to, newest first."""
 
@@ -85,7 +74,7 @@ def list_(
             if not page.items or len(found) >= min(limit, page.total):
                 return found, page.total
 
-    programs, total = call(work, url, token, username, password)
+    programs, total = remote.call(work)
     width = max((len(program.id) for program in programs), default=0)
     for program in programs:
         _show(program, json, width)
@@ -96,16 +85,9 @@ def list_(
 
 
 @app.command()
-def show(
-    program: ProgramId,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
-) -> None:
+def show(program: ProgramId, *, remote: Remote, json: JsonOption = False) -> None:
     """Show one program with all its fields."""
-    found = call(lambda client: client.programs.get(program), url, token, username, password)
+    found = remote.call(lambda client: client.programs.get(program))
     if json:
         write_json(found)
         return
@@ -129,17 +111,15 @@ def show(
 def delete(
     program: ProgramId,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
+    *,
+    remote: Remote,
 ) -> None:
     """Delete a program with all its events and results."""
     if not yes:
         if not sys.stdin.isatty():
             raise typer.BadParameter("--yes is required, because there is no terminal to ask on")
         typer.confirm(f"Delete {program} with all its events and results?", abort=True, err=True)
-    call(lambda client: client.programs.delete(program), url, token, username, password)
+    remote.call(lambda client: client.programs.delete(program))
     write_line(f"{program} is deleted")
 
 

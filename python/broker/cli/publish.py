@@ -1,6 +1,5 @@
 """`broker publish`."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +8,8 @@ import orjson
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, Password, ProgramId, TokenOption, Url, Username, connected
-from broker.client import Event, NewEvent
+from broker.cli.remote import JsonOption, ProgramId, Remote
+from broker.client import NewEvent
 
 
 def publish(
@@ -23,20 +22,13 @@ def publish(
     timecode: Annotated[
         int | None, typer.Option(help="Position of the event in the program, in milliseconds since 1970.")
     ] = None,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
+    *,
+    remote: Remote,
+    json: JsonOption = False,
 ) -> None:
     """Publish an event. Returns when the event is durable."""
     new = NewEvent(event, read_metadata(metadata), timestamp, timecode)
-
-    async def run() -> Event:
-        async with connected(url, token, username, password) as client:
-            return await client.publish(program, new)
-
-    published = asyncio.run(run())
+    published = remote.call(lambda client: client.publish(program, new))
     if json:
         write_json(published)
     else:

@@ -3,7 +3,8 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 import typer
@@ -11,46 +12,35 @@ import typer
 from broker.cli.saved_logins import SavedLogins, now
 from broker.client import AsyncClient, RetryPolicy
 from broker.client.subscription import SubscriptionConfig
+from broker.concurrency.tasks import cancel_and_wait
 
 T = TypeVar("T")
 
 DEFAULT_URL = "http://localhost:8000"
-Url = Annotated[
+UrlOption = Annotated[
     str | None,
     typer.Option(
         "--url",
         envvar="BROKER_URL",
         help="URL of the broker; the first label of the host is the account. "
         f"By default that of the last log-in, or {DEFAULT_URL}.",
-        show_default=False,
     ),
 ]
 TokenOption = Annotated[
     str | None,
     typer.Option(
-        "--token",
-        envvar="BROKER_TOKEN",
-        help="Access token or API token, instead of the saved log-in.",
-        show_default=False,
+        "--token", envvar="BROKER_TOKEN", help="Access token or API token, instead of the saved log-in."
     ),
 ]
-Username = Annotated[
-    str | None,
-    typer.Option(
-        "--username", envvar="BROKER_USERNAME", help="User name to log in with.", show_default=False
-    ),
+UsernameOption = Annotated[
+    str | None, typer.Option("--username", envvar="BROKER_USERNAME", help="User name to log in with.")
 ]
 Password = Annotated[
     str | None,
-    typer.Option(
-        "--password",
-        envvar="BROKER_PASSWORD",
-        help="Password; prefer the environment variable.",
-        show_default=False,
-    ),
+    typer.Option("--password", envvar="BROKER_PASSWORD", help="Password; prefer the environment variable."),
 ]
 ProgramId = Annotated[str, typer.Argument(help="Id of the program.")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
 
 _PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less
 NOTICE_S = 1.5  # nobody looks at a silent terminal for longer than two seconds
@@ -61,68 +51,57 @@ def find_url(url: str | None) -> str:
     return url or SavedLogins.of_user().latest() or DEFAULT_URL
 
 
-def open_client(
-    url: str | None,
-    token: str | None,
-    username: str | None,
-    password: str | None,
-    account: str | None = None,
-    *,
-    retry: RetryPolicy | None = None,
-    subscription: SubscriptionConfig | None = None,
-) -> AsyncClient:
-    """The client that these options describe.
+@dataclass(frozen=True, slots=True, repr=False)
+class Remote:
+    """The options that say which broker a command speaks to, and who the caller is."""
 
-    A user name wins over a token, and a token over the log-in that was kept for this broker.
+    url: UrlOption = None
+    token: TokenOption = None
+    username: UsernameOption = None
+    password: Password = None
 
-    Raises:
-        BadParameter: they do not fit together.
-        ValueError: the log-in that was kept has ended.
-    """
-    found = find_url(url)
-    if not (token or username or password):
-        token = _saved_token(found)
-    try:
-        return AsyncClient(
-            found,
-            token=None if username else token or None,
-            username=username or None,
-            password=password or None,
-            account=account,
-            retry=retry or RetryPolicy(deadline_s=_PATIENCE_S),
-            subscription=subscription or SubscriptionConfig(first_deadline_s=_PATIENCE_S),
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    def open_client(
+        self,
+        account: str | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        subscription: SubscriptionConfig | None = None,
+    ) -> AsyncClient:
+        """The client that these options describe.
 
+        A user name wins over a token, and a token over the log-in that was kept for this broker.
 
-@asynccontextmanager
-async def connected(
-    url: str | None, token: str | None, username: str | None, password: str | None, account: str | None = None
-) -> AsyncIterator[AsyncClient]:
-    """A client for calls that are answered at once; says so on standard error when they are not.
+        Raises:
+            BadParameter: they do not fit together.
+            ValueError: the log-in that was kept has ended.
+        """
+        found, token = find_url(self.url), self.token
+        if not (token or self.username or self.password):
+            token = _saved_token(found)
+        try:
+            return AsyncClient(
+                found,
+                token=None if self.username else token or None,
+                username=self.username or None,
+                password=self.password or None,
+                account=account,
+                retry=retry or RetryPolicy(deadline_s=_PATIENCE_S),
+                subscription=subscription or SubscriptionConfig(first_deadline_s=_PATIENCE_S),
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
 
-    Raises:
-        BadParameter, ValueError: as `open_client`.
-    """
-    async with open_client(url, token, username, password, account) as client, noticed(find_url(url)):
-        yield client
+    def call(self, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        """What `work` gives when it is called with a client; says on standard error when that takes long.
 
+        Raises what it raises, and as `open_client`.
+        """
 
-def call(
-    work: Callable[[AsyncClient], Awaitable[T]],
-    url: str | None,
-    token: str | None,
-    username: str | None,
-    password: str | None,
-) -> T:
-    """What `work` gives when it is called with a client. Raises what it raises, and as `open_client`."""
+        async def run() -> T:
+            async with self.open_client() as client, noticed(find_url(self.url)):
+                return await work(client)
 
-    async def run() -> T:
-        async with connected(url, token, username, password) as client:
-            return await work(client)
-
-    return asyncio.run(run())
+        return asyncio.run(run())
 
 
 @asynccontextmanager
@@ -137,9 +116,7 @@ async def noticed(url: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await cancel_and_wait(task)
 
 
 def write_notice(text: str) -> None:

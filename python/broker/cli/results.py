@@ -7,18 +7,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import (
-    Json,
-    Password,
-    ProgramId,
-    TokenOption,
-    Url,
-    Username,
-    find_url,
-    noticed,
-    open_client,
-    write_notice,
-)
+from broker.cli.remote import JsonOption, ProgramId, Remote, find_url, noticed, write_notice
 from broker.client import (
     AsyncClient,
     Backoff,
@@ -41,22 +30,19 @@ def results(
         bool, typer.Option("--integrity", help="Show what looks wrong in the votes instead.")
     ] = False,
     account: Annotated[
-        str | None,
-        typer.Option(help="Account, if the host of the URL does not name it.", show_default=False),
+        str | None, typer.Option(help="Account, if the host of the URL does not name it.")
     ] = None,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
+    *,
+    remote: Remote,
+    json: JsonOption = False,
 ) -> None:
     """Show the results of a program's polls. Requires a log-in."""
     if integrity and watch:
         raise typer.BadParameter("give one of --integrity and --watch")
 
     async def run() -> None:
-        async with open_client(url, token, username, password, account) as client:
-            async with noticed(find_url(url)):
+        async with remote.open_client(account) as client:
+            async with noticed(find_url(remote.url)):
                 project_id = (await client.programs.get(program)).project_id
                 if integrity:
                     for poll in await client.responses.get_integrity(program, project_id=project_id):

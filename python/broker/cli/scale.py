@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from broker.actors.placement import slot_name
-from broker.cli.administration import DatabaseUrl, DataDir, open_database
+from broker.cli.administration import DatabaseOptions, open_database
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.owners.placement import OWNER
 from broker.settings import Settings
 from broker.setup_error import SetupError
@@ -26,9 +26,9 @@ def scale(
         typer.Argument(metavar="owners=NUMBER", help="Without it the present number is shown."),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it is in effect; 0 does not wait.")] = 60,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Change the number of program owners while the product runs.
 
@@ -36,7 +36,7 @@ def scale(
     second; none is lost.
     """
     owners = _parse(numbers or [])
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    settings = database.settings()
     before, after = asyncio.run(_scale(settings, owners, wait))
     present = after.in_effect(settings.owners).owners
     wanted = after.wanted_owners or present

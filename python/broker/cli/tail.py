@@ -8,18 +8,7 @@ import orjson
 import typer
 
 from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import (
-    NOTICE_S,
-    Json,
-    Password,
-    ProgramId,
-    TokenOption,
-    Url,
-    Username,
-    find_url,
-    open_client,
-    write_notice,
-)
+from broker.cli.remote import NOTICE_S, JsonOption, ProgramId, Remote, find_url, write_notice
 from broker.client import (
     Backoff,
     Change,
@@ -38,7 +27,7 @@ from broker.client import (
 _CURSOR = re.compile(r"(?P<epoch>.+?):(?P<seq>[0-9]+)(:(?P<id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}))?")
 
 
-# Somebody watches: a broker that is back is followed again within two seconds.
+# A person watches: a broker that is back is followed again within two seconds.
 _BACK_OFF = Backoff(0.25, 2.0)
 _TRY_S = 5.0
 
@@ -83,17 +72,14 @@ class _State:
 def tail(
     program: ProgramId,
     since: Annotated[
-        str | None,
-        typer.Option(metavar="EPOCH:SEQ[:ID]", help="Continue after this position.", show_default=False),
+        str | None, typer.Option(metavar="EPOCH:SEQ[:ID]", help="Continue after this position.")
     ] = None,
     history: Annotated[int, typer.Option(min=0, help="Start with the last N events.")] = 0,
-    count: Annotated[int | None, typer.Option(min=1, help="End after N events.", show_default=False)] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after N events.")] = None,
     changes: Annotated[bool, typer.Option("--changes", help="Also show changed and deleted events.")] = False,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
+    *,
+    remote: Remote,
+    json: JsonOption = False,
 ) -> None:
     """Print a program's events as they are published. Reconnects and recovers until Ctrl-C.
 
@@ -103,13 +89,13 @@ def tail(
 
     async def run() -> None:
         left = count
-        state = _State(program, find_url(url))
+        state = _State(program, find_url(remote.url))
         subscription = SubscriptionConfig(
             backoff=_BACK_OFF, first_deadline_s=None, on_live=state.live, on_lost=state.lost
         )
         once = RetryPolicy(deadline_s=0, timeout_s=_TRY_S)  # the subscription itself tries again
         async with (
-            open_client(url, token, username, password, retry=once, subscription=subscription) as client,
+            remote.open_client(retry=once, subscription=subscription) as client,
             state,
         ):
             async for change in client.subscribe(program, cursor, history, changes=changes):

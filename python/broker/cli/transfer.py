@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from broker.cli.output import transfer_bar, write_json, write_line
-from broker.cli.remote import Json, Password, ProgramId, TokenOption, Url, Username, open_client
+from broker.cli.remote import JsonOption, ProgramId, Remote
 from broker.client import Imported
 
 _LINE_SUFFIXES = (".ndjson", ".jsonl")
@@ -30,17 +30,15 @@ def import_(
             "--ndjson", help="The file has one event per line; the default for *.ndjson and *.jsonl."
         ),
     ] = False,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
-    json: Json = False,
+    *,
+    remote: Remote,
+    json: JsonOption = False,
 ) -> None:
     """Replace all events of a program with those of a file. If one is invalid, nothing changes."""
     has_lines = ndjson or file.suffix in _LINE_SUFFIXES
 
     async def run() -> Imported:
-        async with open_client(url, token, username, password) as client:
+        async with remote.open_client() as client:
             with transfer_bar(f"importing {file.name}", file.stat().st_size) as meter:
                 source = read_lines(file) if has_lines else file
                 return await client.events.import_all(program, source, progress=meter.update)
@@ -58,16 +56,14 @@ def export(
         Path | None, typer.Argument(dir_okay=False, help="File to write; standard output by default.")
     ] = None,
     ndjson: Annotated[bool, typer.Option("--ndjson", help="Write one event per line.")] = False,
-    url: Url = None,
-    token: TokenOption = None,
-    username: Username = None,
-    password: Password = None,
+    *,
+    remote: Remote,
 ) -> None:
     """Write a program's events to a file, which appears only when it is complete."""
 
     async def run(target: BinaryIO) -> None:
         done = 0
-        async with open_client(url, token, username, password) as client:
+        async with remote.open_client() as client:
             with transfer_bar(f"exporting {program}", None) as meter:
                 async for chunk in client.events.export_all(program, ndjson=ndjson):
                     target.write(chunk)

@@ -22,8 +22,7 @@ def up(
         typer.Option(help="Port of the WebSocket gateway.  [env var: BROKER_WS_PORT; default: 8001]"),
     ] = None,
     data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Data directory.  [env var: BROKER_DATA_DIR; default: .broker]"),
+        Path | None, typer.Option(help="Data directory.  [env var: BROKER_DATA_DIR; default: .broker]")
     ] = None,
     public_host: Annotated[
         str | None,

@@ -5,40 +5,37 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.administration import DatabaseUrl, DataDir, administer
+from broker.cli.administration import DatabaseOptions, administer
+from broker.cli.options import Commands
 from broker.cli.output import write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.domain.users import Role, User
-from broker.settings import Settings
 
-app = typer.Typer(help="Create and change users in the database.", no_args_is_help=True, add_completion=False)
+app = Commands("Create and change users in the database.")
 
-Username = Annotated[str, typer.Argument(help="User name.")]
+UserArgument = Annotated[str, typer.Argument(help="User name.")]
 AccountOption = Annotated[
-    str | None, typer.Option("--account", help="Account; the default account if absent.", show_default=False)
+    str | None, typer.Option("--account", help="Account; the default account if absent.")
 ]
 PasswordOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Password; prompted for if absent, - reads a line of standard input.", show_default=False
-    ),
+    str | None, typer.Option(help="Password; prompted for if absent, - reads a line of standard input.")
 ]
 
 
 @app.command()
 def add(
-    username: Username,
+    username: UserArgument,
     role: Annotated[Role, typer.Option(help="Role of the user.")],
     password: PasswordOption = None,
-    name: Annotated[str | None, typer.Option(help="Full name.", show_default=False)] = None,
-    email: Annotated[str | None, typer.Option(help="E-mail address.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="Full name.")] = None,
+    email: Annotated[str | None, typer.Option(help="E-mail address.")] = None,
     account: AccountOption = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Create a user."""
-    settings = _settings(data_dir, database_url, account)
+    settings = database.settings(default_account=account)
     secret = read_password(password)
     user = administer(
         settings,
@@ -50,14 +47,9 @@ def add(
 
 
 @app.command("list")
-def list_(
-    account: AccountOption = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
-) -> None:
+def list_(account: AccountOption = None, *, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the users of an account."""
-    settings = _settings(data_dir, database_url, account)
+    settings = database.settings(default_account=account)
     users = administer(settings, lambda administration: administration.list_users(settings.default_account))
     for user in users:
         _show(user, json)
@@ -65,15 +57,15 @@ def list_(
 
 @app.command()
 def passwd(
-    username: Username,
+    username: UserArgument,
     password: PasswordOption = None,
     account: AccountOption = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Change a user's password. The user's tokens are revoked."""
-    settings = _settings(data_dir, database_url, account)
+    settings = database.settings(default_account=account)
     secret = read_password(password)
     user = administer(
         settings,
@@ -84,15 +76,15 @@ def passwd(
 
 @app.command()
 def role(
-    username: Username,
+    username: UserArgument,
     role: Annotated[Role, typer.Argument(help="New role of the user.")],
     account: AccountOption = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Change a user's role."""
-    settings = _settings(data_dir, database_url, account)
+    settings = database.settings(default_account=account)
     user = administer(
         settings, lambda administration: administration.set_role(settings.default_account, username, role)
     )
@@ -100,14 +92,9 @@ def role(
 
 
 @app.command()
-def delete(
-    username: Username,
-    account: AccountOption = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+def delete(username: UserArgument, account: AccountOption = None, *, database: DatabaseOptions) -> None:
     """Delete a user. The user's tokens are revoked."""
-    settings = _settings(data_dir, database_url, account)
+    settings = database.settings(default_account=account)
     administer(
         settings, lambda administration: administration.delete_user(settings.default_account, username)
     )
@@ -119,10 +106,6 @@ def read_password(option: str | None) -> str:
         typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return typed
     return sys.stdin.readline().rstrip("\n") if option == "-" else option
-
-
-def _settings(data_dir: DataDir, database_url: DatabaseUrl, account: str | None) -> Settings:
-    return Settings.load(data_dir=data_dir, database_url=database_url, default_account=account)
 
 
 def _show(user: User, json: bool) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from broker.auth.signed_visitors import read_key
-from broker.cli.administration import DatabaseUrl, DataDir, open_database
+from broker.cli.administration import DatabaseOptions, open_database
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json
+from broker.cli.remote import JsonOption
 from broker.domain.audit import Actor
 from broker.settings import Settings
 from broker.storage.visitor_rules import StoredRules, VisitorRules
@@ -27,8 +27,7 @@ def visitors(
         Visitors | None,
         typer.Option(
             help="What polls require that say nothing themselves: any visitors, those that the broker has"
-            " issued, or those that the account's server has signed.",
-            show_default=False,
+            " issued, or those that the account's server has signed."
         ),
     ] = None,
     new_secret: Annotated[
@@ -36,10 +35,7 @@ def visitors(
     ] = False,
     public_key: Annotated[
         Path | None,
-        typer.Option(
-            help="PEM file with a public key: RSA (RS256), P-256 (ES256) or Ed25519 (EdDSA).",
-            show_default=False,
-        ),
+        typer.Option(help="PEM file with a public key: RSA (RS256), P-256 (ES256) or Ed25519 (EdDSA)."),
     ] = None,
     drop_old: Annotated[
         bool, typer.Option("--drop-old", help="Accept only the newest key from now on.")
@@ -48,9 +44,9 @@ def visitors(
     drop_issued: Annotated[
         bool, typer.Option("--drop-issued", help="Accept no visitor that the broker has issued before.")
     ] = False,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-    json: Json = False,
+    *,
+    database: DatabaseOptions,
+    json: JsonOption = False,
 ) -> None:
     """Show or set who counts as a visitor of polls. A new key leaves the one before valid."""
     if (public_key is not None) + new_secret + drop_old + no_keys > 1:
@@ -65,7 +61,7 @@ def visitors(
             keys[:most], None if drop_issued else rules.secret, rules.required if require is None else require
         )
 
-    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    settings = database.settings()
     rules = asyncio.run(_change(settings, name, change))
     algorithms = [read_key(key).algorithm for key in rules.keys]
     if json:

@@ -2,14 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Self, TypedDict
 
 from broker.client.address import account_of
 from broker.client.analytics import Analytics
 from broker.client.audit import Audit
 from broker.client.channels import Channels
-from broker.client.connector import GatewayConnector, Gateways
+from broker.client.connector import Connector, Gateways
 from broker.client.data_sources import DataSources
 from broker.client.engine import ApiSecret, Credentials, Engine, Identity, IdentityToken, Password
 from broker.client.events import Events
@@ -98,7 +97,7 @@ class AsyncClient:
         account = account or account_of(engine.base_url.host)
         self._engine = engine
         self.gateways = Gateways(engine)
-        self._connector = GatewayConnector(engine, self.gateways, socket or SocketConfig(), clock)
+        self._connector = Connector(engine, self.gateways, socket or SocketConfig(), clock)
         self.status = Status(engine, clock)
         self.tokens = Tokens(engine)
         self.api_tokens = ApiTokens(engine)
@@ -127,9 +126,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @asynccontextmanager

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+from broker.client.connector import Connector
 from broker.client.socket import Notification
 from broker.client.standby import Standby
-from broker.client.subscription import Connector
 
 
 class Channels:

@@ -26,8 +26,8 @@ class Gateways(Group):
         )
 
 
-class GatewayConnector:
-    """Opens the connections of one client; see `broker.client.subscription.Connector`."""
+class Connector:
+    """Opens the connections of one client's subscriptions and channels."""
 
     def __init__(self, engine: Engine, gateways: Gateways, config: SocketConfig, clock: Clock) -> None:
         self._engine = engine

@@ -61,7 +61,7 @@ class Call(Generic[T]):
     Attributes:
         path: below `/api/v1`, its parts quoted.
         body: what to send as JSON; None sends nothing.
-        content: opens the body anew for each try, in place of `body`.
+        content: opens the body again for each try, in place of `body`.
         is_single_try: the body cannot be read twice.
         key: the idempotency key, the same for every try; when it is absent a change gets one.
         result: the type that the answer is read as; `wire.NOTHING` for none.

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Literal, overload
 
 from broker.client import query
+from broker.client.connector import Connector
 from broker.client.engine import Call, Engine, Group
 from broker.client.errors import Conflict
 from broker.client.models import Change, Cursor, Event, Imported, NewEvent, Page
 from broker.client.picture import Position
 from broker.client.query import UNSET, Unset
 from broker.client.status import Status
-from broker.client.subscription import Connector, Subscription, SubscriptionConfig
+from broker.client.subscription import Subscription, SubscriptionConfig
 from broker.client.timeline import Seeked, Timeline
 from broker.client.tracker import Tracker
 from broker.client.upload import ImportSource, Progress, Upload

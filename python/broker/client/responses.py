@@ -1,7 +1,7 @@
 """The calls on audience answers, reached as `client.responses`.
 
 A visitor counts once for each measure of a context, so an answer may be sent again without harm: what was
-counted comes back as a duplicate. An impression counts each time that it is sent, but for a repeat under the
+counted comes back as a duplicate. An impression counts each time that it is sent, except a repeat under the
 same idempotency key.
 """
 

@@ -12,7 +12,6 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from broker.client import wire
@@ -131,7 +130,7 @@ class Socket:
         session_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> Counted:
-        """Say that a measure was shown. Each call counts, but for a repeat with the same key.
+        """Say that a measure was shown. Each call counts, except a repeat with the same key.
 
         Args:
             idempotency_key: to call again after `ConnectionFailed` or `OutcomeUnknown`, from the first call
@@ -203,9 +202,7 @@ class Socket:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _send(self, message: Mapping[str, Any]) -> None:

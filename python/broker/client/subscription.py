@@ -8,8 +8,9 @@ cursor. What the broker refuses for good (no such program, no right to it) is ra
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
+from broker.client.connector import Connector
 from broker.client.errors import ApiError, ClientError, ConnectionFailed, ProtocolError, ServerError, SlowDown
 from broker.client.models import Change, Cursor, Event, position
 from broker.client.socket import Notification, Socket
@@ -20,17 +21,7 @@ from broker.concurrency.back_off import Backoff
 
 ItemT = TypeVar("ItemT", covariant=True)
 
-_STABLE_S = 10.0  # a connection that lived this long was a good one: the delays begin anew
-
-
-class Connector(Protocol):
-    """Opens connections for subscriptions and channels."""
-
-    async def open(self, avoid: str | None) -> tuple[str, Socket]:
-        """A new connection and its URL, not to `avoid` where there is another gateway."""
-
-    async def renew(self, socket: Socket) -> None:
-        """Log in again on an open connection whose token ends soon; does nothing without a password."""
+_STABLE_S = 10.0  # a connection that lived this long was a good one: the delays begin again
 
 
 @dataclass(frozen=True, slots=True)

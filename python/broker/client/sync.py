@@ -8,7 +8,6 @@ import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError
 from functools import update_wrapper
-from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from broker.client.aio import AsyncClient, ClientOptions
@@ -369,7 +368,5 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -38,11 +38,11 @@ Reason = Literal["back", "forward", "replaced", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """The picture is somewhere else, or the history is another one: an overlay begins anew.
+    """The picture is somewhere else, or the history is another one: an overlay begins again.
 
     Attributes:
         reason: `back` or `forward` in time; `replaced` by an import or a deletion of all events; `lost`, what
-            was missed, and all is read anew.
+            was missed, and all is read again.
         position_ms: where the picture is now.
     """
 
@@ -133,7 +133,7 @@ class Timeline:
     # -- the subscription
 
     async def _follow(self) -> None:
-        """Take what is told, for ever; what was missed for good is read anew."""
+        """Take what is told, for ever; what was missed for good is read again."""
         while True:
             try:
                 async for change in self._subscription:
@@ -216,7 +216,7 @@ class Timeline:
 
     async def _until(self, work: Coroutine[Any, Any, object], wait_s: float | None = None) -> None:
         """Wait for something, so long as the subscription goes on. Raises what has ended it."""
-        assert self._following is not None, "it is followed while somebody iterates"
+        assert self._following is not None, "it is followed while the timeline is iterated"
         waiting = asyncio.ensure_future(work)
         try:
             await asyncio.wait(

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from broker.concurrency.tasks import cancel_and_wait
+
 T = TypeVar("T")
 
 
@@ -150,9 +152,7 @@ class BatchQueue(Generic[T]):
     async def close(self) -> None:
         """End the task and give up what waits. Idempotent."""
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel_and_wait(self._task)
 
     async def _run(self) -> None:
         batch: list[T] = []

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from broker.concurrency.tasks import cancel_and_wait
 from broker.errors import BrokerError, OutcomeUnknown, Unavailable
 
 K = TypeVar("K")
@@ -77,9 +78,7 @@ class Batcher(Generic[K, V]):
     async def close(self) -> None:
         """End the query that runs; who waits is answered `Unavailable`, or `OutcomeUnknown`."""
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel_and_wait(self._task)
 
     async def _run(self) -> None:
         group: _Group[K, V] = {}

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.errors import BrokerError
 
 _log = logging.getLogger(__name__)
@@ -41,10 +41,8 @@ class Periodic:
 
     async def stop(self) -> None:
         """Cancel the round that runs, and end. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await cancel_and_wait(self._task)
+        self._task = None
 
     async def _run(self) -> None:
         await repeat(self._name, self._every_s, self._work)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
+from broker.concurrency.tasks import cancel_and_wait
 from broker.errors import Unavailable
 
 K = TypeVar("K", bound=Hashable)
@@ -50,7 +51,7 @@ class SingleFlight(Generic[K, V]):
         """The result of `begin`'s task. Safe to cancel.
 
         Args:
-            personal: errors that concern only the caller who began the work; one that came later begins anew.
+            personal: errors that concern only the caller who began the work; a later one begins again.
         """
         while True:
             has_begun = key not in self._tasks
@@ -72,10 +73,7 @@ class SingleFlight(Generic[K, V]):
     async def close(self) -> None:
         """Cancel all work and return when it has ended. Idempotent."""
         self._closed = True
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks.values())
 
     def _finish(self, key: K, task: "asyncio.Task[V]") -> None:
         del self._tasks[key]

@@ -32,7 +32,7 @@ def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> as
 
     Args:
         name: what kind of work it is, for logs, metrics and `/readyz`; one of ours, never a caller's text.
-        work: makes the coroutine, anew each time; it must cope with what the one before left behind.
+        work: makes the coroutine, again each time; it must cope with what the one before left behind.
     """
     task = asyncio.create_task(_run(name, work), name=name)
     task.add_done_callback(lambda done: _ended_s.pop(done, None))
@@ -44,6 +44,14 @@ def run_once(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_log_failure)
     return task
+
+
+async def cancel_and_wait(*tasks: asyncio.Future[Any] | None) -> None:
+    """Cancel tasks and return when they have ended, whatever with. None is a task that was not begun."""
+    begun = [task for task in tasks if task is not None]
+    for task in begun:
+        task.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)
 
 
 def failing() -> list[str]:

@@ -39,7 +39,7 @@ _PAGE = (
 )
 
 Parameters = dict[str, Any]
-Reply = tuple[int, str, bytes]
+StandInReply = tuple[int, str, bytes]
 
 
 Handler = Callable[["StandIn", str, Parameters], Any]
@@ -101,7 +101,7 @@ class StandIn:
     sites: dict[int, Site] = field(default_factory=dict)
     orphans: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     texts_for_numbers: bool = False
-    intercept: Callable[[str, Parameters], Awaitable[Reply | None]] | None = None
+    intercept: Callable[[str, Parameters], Awaitable[StandInReply | None]] | None = None
     calls: list[str] = field(default_factory=list)
     queries: list[bytes] = field(default_factory=list)
 
@@ -123,7 +123,7 @@ class StandIn:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _answer(self, path: str, parameters: Parameters) -> Reply:
+    async def _answer(self, path: str, parameters: Parameters) -> StandInReply:
         if path == "/matomo.php":
             self._track(parameters)
             return 204, "image/gif", b""
@@ -463,14 +463,14 @@ def _wrapped(value: Any) -> Any:
     return value if isinstance(value, list | dict) else {"value": value}
 
 
-def _json(value: Any, status: int = 200) -> Reply:
+def _json(value: Any, status: int = 200) -> StandInReply:
     return status, "application/json; charset=utf-8", orjson.dumps(value)
 
 
-def _page(status: int, text: str) -> Reply:
+def _page(status: int, text: str) -> StandInReply:
     return status, "text/html; charset=utf-8", _PAGE.format(text).encode()
 
 
-def outage() -> Reply:
+def outage() -> StandInReply:
     """What a Matomo without its database answers."""
     return _page(500, "The database is not available.")

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from rich.live import Live
 
 from broker.client import AsyncClient, Event, Program
 from broker.clock import Clock, SystemClock
+from broker.concurrency.tasks import cancel_and_wait
 from broker.demo import analytics, cast, view
 from broker.demo.audience import Crowd
 from broker.demo.figures import Meter, ShowVerdict, judge, judge_answers, percentile
@@ -144,7 +145,7 @@ async def _perform(
                     console.print(await portrayed, soft_wrap=True, highlight=False)
             return replace(verdict, faults=(*verdict.faults, *faults))
         finally:
-            await _cancel([watch, voting, following, portrayed, *producers])
+            await cancel_and_wait(watch, voting, following, portrayed, *producers)
 
 
 async def _judge_answers(
@@ -180,7 +181,7 @@ async def _show(
         for task in done:
             task.result()
     finally:
-        await _cancel([drawing, ending])
+        await cancel_and_wait(drawing, ending)
 
 
 async def _unless(
@@ -193,7 +194,7 @@ async def _unless(
         for task in done:
             task.result()
     finally:
-        await _cancel(tasks)
+        await cancel_and_wait(*tasks)
 
 
 async def _end(stopped: asyncio.Event) -> None:
@@ -245,12 +246,6 @@ def _summarise_answers(console: Console, voters: Voters, faults: tuple[str, ...]
 def _blame(console: Console, faults: tuple[str, ...]) -> None:
     for fault in faults[:10]:
         console.print(fault, style="red", highlight=False)
-
-
-async def _cancel(tasks: Sequence["asyncio.Task[Any]"]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Starts the whole product for the demonstration, as `broker up` in a process of its own, and ends it.
 
 The child takes nothing from our environment's settings: a demonstration makes users with passwords that
-everybody knows, and must never do so in a database that somebody uses.
+everybody knows, and must never do so in a database that is in use.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.concurrency.tasks import cancel_and_wait
 from broker.deployments.ports import free_port, require_free
-from broker.settings import environment_without_settings
+from broker.settings import child_environment
 from broker.setup_error import SetupError
 
 ACCOUNT = "demo"
@@ -82,7 +83,7 @@ async def open_stage(
             _BROKER,
             "up",
             *arguments,
-            env=environment_without_settings() | _NO_LIMITS | operators | dict(settings),
+            env=child_environment(_NO_LIMITS | operators | dict(settings)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
@@ -96,10 +97,7 @@ async def open_stage(
             yield Stage(url, http_port, ws_port, data_dir, watch)
         finally:
             await _stop(child)
-            if watch is not None:
-                watch.cancel()
-                with contextlib.suppress(asyncio.CancelledError, StageError):
-                    await watch
+            await cancel_and_wait(watch)
 
 
 async def _await_ready(child: asyncio.subprocess.Process, tell: Callable[[str], None], log: Path) -> None:

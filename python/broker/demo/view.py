@@ -34,7 +34,7 @@ _READER = LOGINS[2]  # the user, who may read the project's answers
 
 @dataclass
 class Board:
-    """The state of the programme as the graphics would show it, made from events and live results alone.
+    """The state of the program as the graphics would show it, made from events and live results alone.
 
     Attributes:
         results: answers by option of each poll, by its event's id.

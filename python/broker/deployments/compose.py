@@ -1,11 +1,10 @@
 """The composition root: the one place where the parts of a process are created and connected."""
 
-import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from broker.auth.authenticator import AuthConfig, Authenticator
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.deployments.ingress_check import ingress_host
 from broker.deployments.node_address import on_this_node
 from broker.domain.placement import Placement
@@ -17,12 +16,9 @@ from broker.operations.services import Services, build_services
 from broker.owners.known_placement import KnownPlacement
 from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
-from broker.storage.accounts import Accounts
 from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
 from broker.storage.placements import Placements
-from broker.storage.statistics_recorder import Recorder
-from broker.storage.users import Users
 from broker.voting.counting.linked_counters import LinkedCounters
 
 
@@ -56,7 +52,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         )
         stack.push_async_callback(database.close)
         clock = await DatabaseClock.open(database)
-        stack.push_async_callback(_cancel, keep_running("clock", clock.run))
+        stack.push_async_callback(cancel_and_wait, keep_running("clock", clock.run))
         ids = IdSource(clock)
         # Authentication, whose keys may come from other servers.
         fetcher = Fetcher(FetchConfig(AllowList(settings.identity_allow_hosts)))
@@ -73,7 +69,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
 
         placement.take(await read_placement())
         looking = keep_running("placement", lambda: placement.run(read_placement))
-        stack.push_async_callback(_cancel, looking)
+        stack.push_async_callback(cancel_and_wait, looking)
         owners = LinkedOwners(settings, clock, ids, placement=placement)
         stack.push_async_callback(owners.close)
         counters = LinkedCounters(settings, clock, ids)
@@ -87,42 +83,24 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
             clock,
             ids,
             database,
-            accounts=Accounts(database),
-            users=Users(database),
             auth=auth,
             owners=owners,
             counters=counters,
             ingress_host=ingress_host(on_this_node(settings)),
         )
-        stack.push_async_callback(services.source_replies.close)
-        stack.push_async_callback(services.analytics.close)
-        stack.push_async_callback(services.audience.close)
-        stack.push_async_callback(services.known_accounts.close)
-        stack.push_async_callback(services.known_gateways.close)
-        stack.push_async_callback(services.image_warmer.close)
+        stack.push_async_callback(services.close)
         exporter.add(services.image_warmer.figures)
         if services.image_warmer.is_on:
             warming = keep_running("image warming", services.image_warmer.run)
-            stack.push_async_callback(_cancel, warming)
+            stack.push_async_callback(cancel_and_wait, warming)
         # Metrics and statistics begin when all that they measure is there.
         await exporter.start()
         stack.push_async_callback(exporter.close)
         if services.recorder is not None:
-            running = keep_running("statistics", services.recorder.run)
-            stack.push_async_callback(_end, running, services.recorder)
+            stack.push_async_callback(services.recorder.close)  # which writes what was counted last
+            recording = keep_running("statistics", services.recorder.run)
+            stack.push_async_callback(cancel_and_wait, recording)
     except BaseException:
         await stack.aclose()
         raise
     return Opened(services, placement, stack, exporter)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def _end(running: asyncio.Task[None], recorder: Recorder) -> None:
-    """Write what was counted last."""
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await recorder.close()

@@ -6,7 +6,7 @@ that and starts another. Ray's own processes are its children and end with it.
 It reads lines of JSON from standard input and writes some to standard output:
 
 * in: `{"dsn": …}` once, when the database is ready; `{"do": "roll"}`; `{"do": "stop"}`. The end of the input
-  means that `broker up` has died: everything stops with it, but for the parts on a cluster of others.
+  means that `broker up` has died: everything stops with it, except the parts on a joined cluster.
 * out: `{"part": …, "detail": …}` when a part is up; `{"warning": …}`; `{"ready": true}`; `{"lost": …}` when a
   process of Ray's own has ended, so that another conductor must succeed this one, which serves until then;
   `{"failed": …}` before it gives up.
@@ -61,17 +61,14 @@ def main() -> None:
     except Exception as error:
         _log.exception("conductor_failed")
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        _say_failed(lines[-1] if lines else type(error).__name__)
+        reason = lines[-1] if lines else type(error).__name__
+        sys.stdout.buffer.write(orjson.dumps({"failed": reason}) + b"\n")
+        sys.stdout.buffer.flush()
         status = 1
     # What is worth an orderly end has had it. Ray's own end takes eight seconds, and some of its processes
     # notice only after a minute that they are alone.
     end_own_session()
     os._exit(status)
-
-
-def _say_failed(reason: str) -> None:
-    sys.stdout.buffer.write(orjson.dumps({"failed": reason}) + b"\n")
-    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from broker.deployments.environment import build_environment
 from broker.deployments.processes import CONDUCTOR_MARK, MARK, end_marked
 from broker.settings import Settings, child_environment
 
-Report = Callable[[str, str], None]
+TellPart = Callable[[str, str], None]
 """Called with the name of a part that is up, or `warning`, and a detail for people."""
 
 _SUCCEEDS = "--succeeds"  # `broker.deployments.conductor`'s, which this process must not import
@@ -31,7 +31,7 @@ class ConductorProcess:
         is_damaged: set when a process of Ray's own has ended; it serves, but replaces nothing any more.
     """
 
-    def __init__(self, settings: Settings, held: Claim, scratch: Path, report: Report) -> None:
+    def __init__(self, settings: Settings, held: Claim, scratch: Path, report: TellPart) -> None:
         """Nothing is started yet. `scratch` is for its sockets alone, and exists."""
         self.had_ray = False
         self.is_ready = asyncio.Event()

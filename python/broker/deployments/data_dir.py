@@ -12,7 +12,7 @@
         log/        what the processes write; it stays after a stop
 
 Sockets need short paths, so they lie in a scratch directory below `/tmp`, along with files that a start makes
-anew. What is executed or read as configuration is among them, so it is for us alone too. Ray opens its own
+again. What is executed or read as configuration is among them, so it is for us alone too. Ray opens its own
 directory to everybody: that one is below, where nobody else comes. The scratch directory has a name that
 nobody can know before, or a neighbour could take it first and so prevent every start.
 """
@@ -91,9 +91,9 @@ class Claim:
         require_private(self.scratch.resolve(), "the scratch directory")
 
     def clear_scratch(self, keep: Path | None = None) -> None:
-        """Empty the scratch directory, but for `keep` in it.
+        """Empty the scratch directory, except `keep` in it.
 
-        It stays itself, since somebody could take its name while it is away.
+        It stays itself, since another user could take its name while it is away.
         """
         for left in self.scratch.iterdir():
             if left == keep:
@@ -154,7 +154,7 @@ def claim(path: Path) -> Claim:
         raise DirectoryInUse(
             f"the data directory {path} is in use by another `broker up`; stop it or give another --data-dir"
         ) from None
-    return Claim(path, _read_mark(path), _SHARED / _scratch_name(), lock)
+    return Claim(path, _read_mark(path), _SHARED / f"broker-{os.geteuid()}-{secrets.token_hex(5)}", lock)
 
 
 def _require_ours(path: Path) -> None:
@@ -174,10 +174,6 @@ def find_scratch(path: Path) -> Path | None:
     except OSError:
         return None
     return target if target.parent == _SHARED else None
-
-
-def _scratch_name() -> str:
-    return f"broker-{os.geteuid()}-{secrets.token_hex(5)}"
 
 
 def _former_scratch(path: Path) -> Path:

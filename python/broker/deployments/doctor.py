@@ -64,7 +64,7 @@ class Finding:
 Check = Callable[[Settings], Awaitable[tuple[CheckVerdict, str]]]
 
 
-async def examine(settings: Settings, names: Collection[str] | None = None) -> list[Finding]:
+async def run_checks(settings: Settings, names: Collection[str] | None = None) -> list[Finding]:
     """Run the named checks, or all, in the order in which a start would meet them; raises nothing."""
     wanted = CHECKS if names is None else names
     return [await _run(name, check, settings) for name, check in CHECKS.items() if name in wanted]
@@ -256,7 +256,8 @@ async def _haproxy(_settings: Settings) -> tuple[CheckVerdict, str]:
 
 
 async def _faces(settings: Settings) -> tuple[CheckVerdict, str]:
-    if {"onnxruntime", "onnxruntime-gpu"} <= _installed():
+    installed = {(found.name or "").lower() for found in importlib.metadata.distributions()}
+    if {"onnxruntime", "onnxruntime-gpu"} <= installed:
         return CheckVerdict.WARNING, (
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; uninstall both,"
             " then install one"
@@ -271,10 +272,6 @@ async def _faces(settings: Settings) -> tuple[CheckVerdict, str]:
         await finder.close()
     models = name_models(config.models, config.detector)
     return CheckVerdict.OK, f"models: {models}; they run on {provider}"
-
-
-def _installed() -> set[str]:
-    return {(found.name or "").lower() for found in importlib.metadata.distributions()}
 
 
 CHECKS: dict[str, Check] = {

@@ -61,11 +61,11 @@ def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str]
             raise SettingError(f"{environment_name('proxy_protocol')}: {_NO_PROXY_PROTOCOL}")
         return environment, _NO_HAPROXY
     key = settings.ingress_key or secrets.token_urlsafe(32)
-    return environment | haproxy.serve_environment(scratch / "ha") | {ingress_key.NAME: key}, ""
+    return environment | haproxy.install_start_script(scratch / "ha") | {ingress_key.NAME: key}, ""
 
 
 def joined_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What Ray Serve on a cluster of others must find, from the environment of a conductor.
+    """What Ray Serve on a joined cluster must find, from the environment of a conductor.
 
     No secrets: Ray shows it to every user of a node (`ingress_key`).
     """
@@ -120,7 +120,7 @@ def _refuse_proxy_port(settings: Settings) -> None:
 
 
 def serve_environment() -> dict[str, str]:
-    """What Ray Serve must find in every process, on clusters of others too."""
+    """What Ray Serve must find in every process, on joined clusters too."""
     return {
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         # Replicas would take pickles from whoever connects (`replica_doors`).

@@ -1,4 +1,4 @@
-"""Kills the gateway of this node when it hangs, on a cluster of others; Ray then starts another.
+"""Kills the gateway of this node when it hangs, on a joined cluster; Ray then starts another.
 
 A conductor replaces a gateway that hangs, and on a cluster that was joined gateways outlive the conductor. So
 each API replica, of which such a cluster has one on each node, watches over the gateway of its node. The two

@@ -7,9 +7,9 @@ replicas of Ray Serve, which knows replicas that are stopped first and proxies t
 
 A node that drains (`ray drain-node`) has its gateway drained and gets no other.
 
-On a cluster of others gateways outlive the reconciler. Ray starts one that dies anew there, and it takes
-connections by itself; a reconciler that is there ends it and starts another, as ever. One that hangs is
-killed by an API replica of its node (`gateway_watch`).
+On a joined cluster gateways outlive the reconciler. When one dies, Ray starts another process for it, which
+takes connections by itself; a reconciler that is there ends that process and starts another, as on a Ray of
+our own. One that hangs is killed by an API replica of its node (`gateway_watch`).
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _INGRESS_S = 30.0  # until an ingress has started on another node
 _ROUND_S = 5.0  # between two looks for new nodes
 _LOOK_S = 4.0  # between two looks at a gateway
 _HUNG_S = 10.0  # without an answer; Ray watches over processes, not over what does not answer
-_RETURN_S = 2.0  # before another try of a gateway that nobody looks after
+_RETURN_S = 2.0  # before another try of a gateway that no process watches
 _RETRY = Backoff(0.5, 10.0, jitter=0)
 
 _log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class GatewayKeeper:
         """Nothing is started yet.
 
         Args:
-            outlive_driver: whether gateways go on without this process, as on a cluster of others.
+            outlive_driver: whether gateways go on without this process, as on a joined cluster.
         """
         self._settings = settings
         self._dsn = dsn

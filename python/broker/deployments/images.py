@@ -1,6 +1,6 @@
 """The image proxy as an application of Ray Serve of its own, so that images bypass the API.
 
-No replica runs until somebody asks for a picture. HAProxy sends that first request to Ray Serve's own proxy,
+No replica runs until the first request for a picture. HAProxy sends that one to Ray Serve's own proxy,
 which waits behind the replicas of every application; the proxy tells Serve's controller at once and holds the
 request until a replica is there, for as long as a picture may take. From then on HAProxy asks replicas
 directly. After minutes without a request the last one goes: not sooner, because each change of the replicas
@@ -8,11 +8,10 @@ reloads HAProxy.
 """
 
 import asyncio
-import gc
 import logging
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
-from broker import timers
 from broker.deployments.ingress import IMAGES
-from broker.deployments.ray_internals.direct_requests import serve_directly, without_request_id
-from broker.deployments.ray_internals.serve_control import is_behind_haproxy
+from broker.deployments.replica import Replica, bind
 from broker.errors import Unavailable
 from broker.image_urls import PREFIX
-from broker.logs import configure_logs
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
     from broker.images.service import FaceFinder, ImageService
     from broker.images.usage import UsageCounter
     from broker.metrics.counts import Sample
-    from broker.rest.images import ImageApp
+    from broker.rest.door import Door
     from broker.storage.database import Database
 
 _REQUESTS = 5_000  # of one replica at a time; more than it takes itself, so that its refusals come first
@@ -48,80 +44,33 @@ _SOURCES = 4  # of the largest size that fit into the memory for them; one addre
 _POOL = 2  # connections to PostgreSQL: one short query for each account every few seconds
 _END_S = 8
 _LATE_S = 0.2
-_COLLECT_AFTER = 20_000
 _DIRECTORY = "images"
 _FACES_SHARE = 32  # of the disk's bytes: boxes and landmarks are short
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 
 _log = logging.getLogger(__name__)
 
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
+class ImagesReplica(Replica):
+    """A replica of the image proxy."""
 
-class ImagesAsgi:
-    """The ASGI application of a replica; opens its service when the replica starts, as `ApiApp` does."""
+    kind = "images"
+    late_s = _LATE_S
+    prefix = f"{PREFIX}/"
 
-    def __init__(self, settings: Settings, dsn: str) -> None:
-        self._settings = settings
-        self._dsn = dsn
-        self._stack = AsyncExitStack()
-        self._app: ImageApp | None = None
-
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope that Serve hands on."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-            return
-        assert self._app is not None, "a server runs the lifespan before it sends requests"
-        await self._app(scope, receive, without_request_id(send))
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            await self._open()
-        except Exception as error:
-            await self._stack.aclose()
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self._stack.aclose()
-        await send({"type": "lifespan.shutdown.complete"})
-
-    async def _open(self) -> None:
-        # Not above: the conductor, which makes this object and no more, would hold it all.
+    async def open(self, stack: AsyncExitStack) -> "Door":
+        """The service of pictures, and what measures it."""
         from broker.clock import SystemClock
         from broker.deployments.faces import find_served_faces
-        from broker.deployments.node_address import node_address
-        from broker.deployments.ray_internals.departures import (
-            Departure,
-            configuration_place,
-            ingress_directory,
-        )
-        from broker.deployments.ray_internals.replica_doors import (
-            close_grpc,
-            listen_at_file,
-            listen_on_node,
-        )
         from broker.ids import IdSource
         from broker.metrics.exporter import Exporter
         from broker.rest.images import ImageApp
 
-        settings = self._settings
-        configure_logs(settings, "images")
-        close_grpc()
-        if settings.ray_address and is_behind_haproxy():
-            listen_on_node(node_address())
-        listen_at_file(ingress_directory())
-        departure = Departure(configuration_place(), is_joined=bool(settings.ray_address))
-        departure.watch()
-        timers.allow_late(_LATE_S)
-        clock = SystemClock()
+        settings, clock = self._settings, SystemClock()
         ids = IdSource(clock)
-        opened = await open_service(self._stack, settings, self._dsn, find_served_faces(settings), ids)
+        opened = await open_service(stack, settings, self._dsn, find_served_faces(settings), ids)
         service = opened.service
-        self._app = ImageApp(
+        app = ImageApp(
             settings,
             clock,
             ids,
@@ -130,14 +79,11 @@ class ImagesAsgi:
             opened.usage,
             settings.images_timeout_s,
         )
-        self._stack.callback(self._app.close)
-        exporter = Exporter(
-            "images", "images", settings.data_dir, clock, [self._app.figures, lambda: figures(service)]
-        )
+        measured = [app.figures, lambda: figures(service)]
+        exporter = Exporter(self.kind, self.kind, settings.data_dir, clock, measured)
         await exporter.start()
-        self._stack.push_async_callback(exporter.close)
-        serve_directly(self._app, departure, f"{PREFIX}/")
-        gc.set_threshold(_COLLECT_AFTER)
+        stack.push_async_callback(exporter.close)
+        return app
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +102,7 @@ async def open_service(
     from broker.auth.rate_limits import Rate
     from broker.auth.shared_rates import image_rates
     from broker.clock import SystemClock
-    from broker.concurrency.tasks import keep_running
+    from broker.concurrency.tasks import cancel_and_wait, keep_running
     from broker.fetching.fetcher import FetchConfig, Fetcher
     from broker.fetching.urls import AllowList
     from broker.images.account_rules import RuleBook
@@ -241,7 +187,7 @@ async def open_service(
     with suppress(Unavailable):  # nothing is shown before they are read, which goes on
         await book.read()
     follower = PurgeFollower(book, directory, service.forget_purged, service.remove_purged)
-    stack.push_async_callback(_cancel, keep_running("image purges", follower.run))
+    stack.push_async_callback(cancel_and_wait, keep_running("image purges", follower.run))
     return OpenedImages(service, usage)
 
 
@@ -249,7 +195,7 @@ def _open_usage(
     stack: AsyncExitStack, settings: Settings, database: "Database", clock: "Clock", ids: "IdSource"
 ) -> "UsageCounter":
     """What counts for the statistics; nothing does where they are off."""
-    from broker.concurrency.tasks import keep_running
+    from broker.concurrency.tasks import cancel_and_wait, keep_running
     from broker.images.usage import Uncounted
     from broker.storage.statistics import Statistics
     from broker.storage.statistics_recorder import Recorder
@@ -258,13 +204,8 @@ def _open_usage(
         return Uncounted()
     recorder = Recorder(Statistics(database), clock, ids)
     stack.push_async_callback(recorder.close)
-    stack.push_async_callback(_cancel, keep_running("statistics", recorder.run))
+    stack.push_async_callback(cancel_and_wait, keep_running("statistics", recorder.run))
     return recorder
-
-
-async def _cancel(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
 
 
 def figures(service: "ImageService") -> "Iterator[Sample]":
@@ -287,7 +228,7 @@ def figures(service: "ImageService") -> "Iterator[Sample]":
 
 
 def _make_directory(directory: Path) -> Path:
-    """The directory of caches; where it cannot be made, on a node of somebody else's, one of its own."""
+    """The directory of caches; where it cannot be made, on a node that is not ours, one of its own."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(directory, os.W_OK):
@@ -327,15 +268,5 @@ def deployment_options(settings: Settings) -> dict[str, Any]:
 
 def build_images(settings: Settings, dsn: str) -> serve.RunTarget:
     """The application, bound and ready for `serve.run_many`."""
-
-    @serve.deployment(name="Images", **deployment_options(settings))
-    @serve.ingress(ImagesAsgi(settings, dsn))
-    class Images:
-        """Requests go to the ASGI application; Serve asks the class only whether it lives."""
-
-        async def check_health(self) -> None:
-            """Answer; a loop that hangs does not."""
-            await asyncio.sleep(0)
-
-    target: serve.Application = Images.bind()  # type: ignore[attr-defined]  # hidden by the decorators
+    target = bind("Images", deployment_options(settings), ImagesReplica(settings, dsn))
     return serve.RunTarget(target, name=IMAGES, route_prefix=PREFIX)

@@ -1,6 +1,6 @@
 """Checks at each start that the ingress is ours, so that no port of Ray Serve stays open unnoticed.
 
-Ray tells only its own log when HAProxy does not start, and goes on trying. And on a cluster of others the
+Ray tells only its own log when HAProxy does not start, and goes on trying. And on a joined cluster the
 processes that start HAProxy may not have our settings. Either stops the start, with the reason.
 """
 
@@ -32,7 +32,7 @@ async def start_unless_refused(start: Awaitable[None]) -> None:
     """Wait for `start`, which brings the ingress up.
 
     Raises:
-        SetupError: the program that Ray starts as HAProxy refuses; its reason. `start` goes on in vain.
+        SetupError: the program that Ray starts as HAProxy refuses, with its reason. `start` cannot succeed.
     """
     starting = asyncio.ensure_future(start)
     while not (await asyncio.wait({starting}, timeout=_LOOK_S))[0]:

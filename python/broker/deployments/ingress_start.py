@@ -1,6 +1,6 @@
 """The program that Ray Serve starts as HAProxy: replaces the configuration, then becomes HAProxy.
 
-Ray starts it anew for each change: `… -db -f CONFIGURATION [-dR] [-sf PID …] [-x SOCKET]`. The configuration
+Ray starts it again for each change: `… -db -f CONFIGURATION [-dR] [-sf PID …] [-x SOCKET]`. The configuration
 is exchanged in its place, since Ray finds its processes by the path. When anything is not as it must be,
 nothing is started: HAProxy then goes on as it was, or does not come up, and the reason is in a file beside
 the configuration and in the log that Ray keeps of it.

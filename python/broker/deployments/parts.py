@@ -15,7 +15,7 @@ from broker import timers
 from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
 from broker.concurrency.back_off import Backoff, Delays
-from broker.concurrency.tasks import keep_running, run_once
+from broker.concurrency.tasks import cancel_and_wait, keep_running, run_once
 from broker.deployments import gateways, serve_app
 from broker.deployments.clock_watch import watch_clock
 from broker.deployments.ingress import IMAGES
@@ -63,7 +63,7 @@ class Parts:
         """Nothing is started yet.
 
         Args:
-            local: the Ray of our own; None on a cluster of others.
+            local: the Ray of our own; None on a joined cluster.
             succeeds: whether another conductor still serves, whose Ray is damaged.
         """
         self._settings = settings
@@ -96,9 +96,7 @@ class Parts:
                 tell({"ready": True})
                 await stopping
         finally:
-            for task in (start, stopping, commands, *self._tasks):
-                task.cancel()
-            await asyncio.gather(start, stopping, commands, *self._tasks, return_exceptions=True)
+            await cancel_and_wait(start, stopping, commands, *self._tasks)
             with suppress(TimeoutError):
                 if not self._is_abandoned:
                     await asyncio.wait_for(self._stop(), _STOP_S)
@@ -146,7 +144,7 @@ class Parts:
         self._keep(keep_running("owners", self._owners.watch))
         self._keep(keep_running("scaling", self._scale))
         self._keep(keep_running("counters", self._counters.watch))
-        if self._local is not None:  # a cluster of others may serve more than us
+        if self._local is not None:  # a joined cluster may serve more than us
             timers.allow_late(_LATE_S)
             self._keep(keep_running("clock", self._watch_clock))
             self._keep(keep_running("spare worker", self._local.workers.keep_spare))
@@ -192,7 +190,7 @@ class Parts:
         try:
             fault = await asyncio.to_thread(serve_app.find_images_fault)
         except Exception as error:  # of Serve's controller, which may be about to be restarted
-            return one_line(error)
+            return last_line(error)
         if fault or self._local is None or await is_routed(self._settings, IMAGES, _ROUTED_S):
             return fault
         return "the ingress does not lead to them"
@@ -201,7 +199,7 @@ class Parts:
         try:
             await asyncio.to_thread(serve_app.run_images, self._settings, dsn)
         except Exception as error:  # whatever Serve has: nothing but pictures depends on it
-            _log.error("images_not_started", extra={"cause": one_line(error)})
+            _log.error("images_not_started", extra={"cause": last_line(error)})
 
     async def _tell_lost(self, local: ray_cluster.LocalRay) -> None:
         tell({"lost": await ray_cluster.until_lost(local)})
@@ -234,7 +232,7 @@ class Parts:
             elif command.get("do") == "stop":
                 break
         else:
-            # `broker up` has died. On a cluster of others what it started goes on until the next one comes.
+            # `broker up` has died. On a joined cluster what it started goes on until the next one comes.
             self._is_abandoned = self._local is None
         self._stopping.set()
 
@@ -256,7 +254,7 @@ class Parts:
                 await self._counters.exchange()
             except Exception as error:
                 _log.exception("roll_failed")
-                tell({"warning": f"the update failed: {one_line(error)}"})
+                tell({"warning": f"the update failed: {last_line(error)}"})
             else:
                 tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
 
@@ -272,7 +270,7 @@ class Parts:
                 async with self._rolls:
                     placement = await self._scaling.advance(self._owners)
             except (Unavailable, RayError) as error:
-                _log.warning("owners_not_scaled", extra={"cause": one_line(error)})
+                _log.warning("owners_not_scaled", extra={"cause": last_line(error)})
                 await delays.wait()
             else:
                 delays.reset()
@@ -297,7 +295,7 @@ class Parts:
             doors.append(self._gateways.drain(over_s))
         for result in await asyncio.gather(*doors, return_exceptions=True):
             if isinstance(result, Exception):
-                _log.error("stop_failed", extra={"cause": one_line(result)})
+                _log.error("stop_failed", extra={"cause": last_line(result)})
         pools = [pool for pool in (self._owners, self._counters) if pool is not None]
         await asyncio.gather(*(pool.stop() for pool in pools))
         if self._scaling is not None:
@@ -310,7 +308,7 @@ def tell(message: dict[str, object]) -> None:
     sys.stdout.buffer.flush()
 
 
-def one_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """The last line of an error, which is where Ray puts the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -19,7 +19,7 @@ _ACCESS_LIST = "system.posix_acl_access"  # what users and groups beside the own
 
 
 def require_private(path: Path, what: str) -> None:
-    """Raise `SetupError` when somebody else could change `path` or put something else there.
+    """Raise `SetupError` when another user could change `path` or put something else there.
 
     Args:
         path: an existing directory, resolved: it has no symbolic links.

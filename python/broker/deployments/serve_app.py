@@ -1,31 +1,25 @@
 """The HTTP API as an application of Ray Serve."""
 
-import asyncio
-import gc
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import serve
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
-from broker import timers
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.deployments.environment import RAY_HOST
 from broker.deployments.faces import APPLICATION as FACES
 from broker.deployments.faces import faces_target
 from broker.deployments.images import build_images
 from broker.deployments.ingress import APPLICATION, IMAGES
-from broker.deployments.ray_internals.direct_requests import serve_directly, without_request_id
 from broker.deployments.ray_internals.serve_control import is_behind_haproxy
-from broker.logs import configure_logs
+from broker.deployments.replica import Replica, bind
 from broker.settings import Settings
 
 if TYPE_CHECKING:
-    from broker.deployments.compose import Opened
-    from broker.rest.app import RestApp
+    from broker.rest.door import Door
 
 _REQUESTS = 1_000  # of one replica at a time; over it Serve answers 503
 _SPARED = 2
@@ -40,90 +34,31 @@ _END_S = 8  # for Serve's own second, `ray_internals.departures`, and the reques
 
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
 _LATE_S = 0.3
-_COLLECT_AFTER = 20_000  # objects more than there were; Python's 700 are ten requests
-
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
-class ApiApp:
-    """The ASGI application of a replica: opens its services when the replica starts.
+class ApiReplica(Replica):
+    """A replica of the HTTP API."""
 
-    It travels to the replica as it is, so it holds nothing but its configuration until then.
-    """
+    kind = "api"
+    late_s = _LATE_S
 
-    def __init__(self, settings: Settings, dsn: str) -> None:
-        self._settings = settings
-        self._dsn = dsn
-        self._opened: Opened | None = None
-        self._app: RestApp | None = None
-
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope that Serve hands on: what `ray_internals.direct_requests` does not take."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-            return
-        assert self._app is not None, "a server runs the lifespan before it sends requests"
-        await self._app(scope, receive, without_request_id(send))
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            await self._open()
-        except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        if self._app is not None:
-            self._app.close()
-        if self._opened is not None:
-            await self._opened.close()
-        await send({"type": "lifespan.shutdown.complete"})
-
-    async def _open(self) -> None:
-        # Not above: the conductor, which makes this object and no more, would hold it all.
+    async def open(self, stack: AsyncExitStack) -> "Door":
+        """All services, and the API over them."""
         from broker.deployments.compose import open_services
         from broker.deployments.gateway_watch import watch_gateway
         from broker.deployments.health import HealthChecks
-        from broker.deployments.node_address import node_address
-        from broker.deployments.ray_internals.departures import (
-            Departure,
-            configuration_place,
-            ingress_directory,
-        )
-        from broker.deployments.ray_internals.replica_doors import (
-            close_grpc,
-            listen_at_file,
-            listen_on_node,
-        )
         from broker.resources.catalogue import build_registry
         from broker.rest.app import build_app
 
-        configure_logs(self._settings, "api")
-        close_grpc()
-        if self._settings.ray_address and is_behind_haproxy():
-            listen_on_node(node_address())
-        listen_at_file(ingress_directory())
-        departure = Departure(configuration_place(), is_joined=bool(self._settings.ray_address))
-        departure.watch()
-        timers.allow_late(_LATE_S)
-        self._opened = await open_services(self._settings, self._dsn, "api")
+        opened = await open_services(self._settings, self._dsn, self.kind)
+        stack.push_async_callback(opened.close)
         if self._settings.ray_address:  # else the gateway ends with the conductor, which watches over it
-            watching = keep_running("gateway watch", watch_gateway)
-            self._opened.stack.push_async_callback(_end, watching)
-        health = HealthChecks(self._opened.services, self._opened.placement)
-        self._opened.stack.callback(health.close)
-        self._app = build_app(self._opened.services, health.check, build_registry())
-        self._opened.exporter.add(self._app.figures)
-        serve_directly(self._app, departure)  # Serve starts the replica's server when this has come back
-        # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
-        gc.set_threshold(_COLLECT_AFTER)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
+            stack.push_async_callback(cancel_and_wait, keep_running("gateway watch", watch_gateway))
+        health = HealthChecks(opened.services, opened.placement)
+        stack.callback(health.close)
+        app = build_app(opened.services, health.check, build_registry())
+        opened.exporter.add(app.figures)
+        return app
 
 
 def deployment_options(settings: Settings) -> dict[str, Any]:
@@ -149,22 +84,6 @@ def deployment_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def build_application(settings: Settings, dsn: str) -> serve.Application:
-    """The application, bound and ready for `serve.run`."""
-
-    @serve.deployment(name="Api", **deployment_options(settings))
-    @serve.ingress(ApiApp(settings, dsn))
-    class Api:
-        """Requests go to the ASGI application; Serve asks the class only whether it lives."""
-
-        async def check_health(self) -> None:
-            """Answer; a loop that hangs does not."""
-            await asyncio.sleep(0)
-
-    application: serve.Application = Api.bind()  # type: ignore[attr-defined]  # hidden by the decorators
-    return application
-
-
 def _count_nodes() -> int:
     """The living nodes. Serve runs an ingress where there is a replica, and spreads replicas over nodes."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
@@ -187,7 +106,11 @@ def run_api(settings: Settings, dsn: str) -> None:
         },
         logging_config=_LOGS,
     )
-    api = serve.RunTarget(build_application(settings, dsn), name=APPLICATION, route_prefix="/")
+    api = serve.RunTarget(
+        bind("Api", deployment_options(settings), ApiReplica(settings, dsn)),
+        name=APPLICATION,
+        route_prefix="/",
+    )
     # Serve would wait a minute until every ingress has a server for each application, pictures too, and fail.
     with suppress(TimeoutError):
         serve.run_many([api], wait_for_applications_running=False)
@@ -213,7 +136,7 @@ def run_images(settings: Settings, dsn: str) -> None:
 
 
 def find_images_fault() -> str:
-    """Why no pictures are made; empty where they are, or would be if somebody asked. Blocks.
+    """Why no pictures are made; empty where they are, or would be made on request. Blocks.
 
     Raises:
         RayError, RayServeException: Serve cannot be asked.

@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.concurrency.back_off import Backoff, Delays
-from broker.concurrency.tasks import keep_running, run_once
-from broker.deployments.conductor_process import ConductorProcess, Report
+from broker.concurrency.tasks import cancel_and_wait, keep_running, run_once
+from broker.deployments.conductor_process import ConductorProcess, TellPart
 from broker.deployments.data_dir import Claim, claim
 from broker.deployments.ports import require_free
 from broker.deployments.preparation import prepare_apart
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Restarts:
-    """When a conductor that has ended is started anew: at once if it was ready, later if it never was."""
+    """When a conductor that has ended is started again: at once if it was ready, later if it never was."""
 
     def __init__(self) -> None:
         self._delays = Delays(_RESTART)
@@ -64,7 +64,7 @@ class Restarts:
 class Supervisor:
     """One run of the product. `run` once."""
 
-    def __init__(self, settings: Settings, report: Report) -> None:
+    def __init__(self, settings: Settings, report: TellPart) -> None:
         self._settings = replace(settings, data_dir=settings.data_dir.absolute())
         self._report = report
         self._stopping = asyncio.Event()
@@ -98,8 +98,7 @@ class Supervisor:
                 require_free(self._settings.ops_host, self._settings.operations_port, "BROKER_OPS_PORT")
             await self._run(held)
         finally:
-            pruning.cancel()
-            await asyncio.gather(pruning, return_exceptions=True)
+            await cancel_and_wait(pruning)
             await asyncio.to_thread(held.remove_scratch)
             held.release()
 
@@ -128,10 +127,7 @@ class Supervisor:
                 self._report("ready", self._addresses())
                 await self._unless_stopped(self._stopping.wait(), ready, leased)
             finally:
-                watching = [task for task in (ready, leased) if task is not None]
-                for task in watching:
-                    task.cancel()
-                await asyncio.gather(*watching, return_exceptions=True)
+                await cancel_and_wait(ready, leased)
         except _Stopped:
             pass
         except TimeoutError:
@@ -141,9 +137,7 @@ class Supervisor:
         finally:
             # Stop in the reverse order: the parts need the database to the end.
             await self._stop_conductor(held)
-            if keep is not None:
-                keep.cancel()
-                await asyncio.gather(keep, return_exceptions=True)
+            await cancel_and_wait(keep)
             if lease is not None:
                 await lease.close()
             if server is not None:
@@ -169,7 +163,7 @@ class Supervisor:
         """Renew the lease until cancelled.
 
         Raises:
-            SetupError: somebody else has it. What this one started on a cluster of others is theirs now.
+            SetupError: another `broker up` has it. What this one started on a joined cluster is theirs now.
         """
         while True:
             await asyncio.sleep(_LEASE_ROUND_S)
@@ -317,17 +311,13 @@ class Supervisor:
                 return await tasks[0]  # type: ignore[no-any-return]
             raise _Stopped
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_and_wait(*tasks)
 
     @staticmethod
     async def _first_of(*work: Awaitable[object], timeout_s: float | None = None) -> None:
         tasks = [asyncio.ensure_future(each) for each in work]
         await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
     def _hear_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -51,7 +51,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")  # a token (RFC 
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]{0,8192}")
 
 Scalar = str | int | float | bool
-Parameters = Mapping[str, Scalar | list[Scalar] | None]
+SourceParameters = Mapping[str, Scalar | list[Scalar] | None]
 # Taken as they are: the validator would report each invalid value, prefixed with the whole name.
 ParameterObject = InstanceOf[dict[str, Scalar | list[Scalar] | None]]
 HeaderObject = InstanceOf[dict[str, Scalar | None]]
@@ -97,7 +97,7 @@ class SourceCall:
     """What the caller sent; `headers` by name in lower case, `body` None for none."""
 
     method: str
-    query: Parameters
+    query: SourceParameters
     headers: Mapping[str, str]
     body: Any = None
 
@@ -182,7 +182,7 @@ def merge_body(default: Any, given: Any) -> Any:
     return given
 
 
-def _url(source: DataSource, query: Parameters) -> str:
+def _url(source: DataSource, query: SourceParameters) -> str:
     """The URL with its parameters: the caller's, else the defaults, else those that it is written with."""
     if len(source.url) > _MAX_URL_CHARACTERS:
         raise _misconfigured(source.id, f"url: must not be over {_MAX_URL_CHARACTERS} characters")

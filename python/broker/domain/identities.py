@@ -10,7 +10,7 @@ _RANK = (Role.ADMIN, Role.PRODUCER, Role.USER, Role.CLIENT)
 
 @dataclass(frozen=True, slots=True)
 class IdentityProvider:
-    """An issuer that an account trusts to say who somebody is.
+    """An issuer that an account trusts to say who a caller is.
 
     Attributes:
         audiences: of which a token must name at least one.

@@ -32,7 +32,7 @@ class Verdict(Enum):
 class Target(StrEnum):
     """What an operation is about, as the caller stands to it.
 
-    `own` is what belongs to a project of the caller's, `foreign` what belongs to one of others.
+    `own` is what belongs to a project of the caller's, `foreign` what belongs to another project.
     """
 
     ANYTHING = "anything"
@@ -120,7 +120,7 @@ ADMIN_ONLY = Rule({
 })
 
 # Programs: whoever belongs to the project reads it, and a public one is everybody's. A private program of a
-# project of others is not there for those who read private ones of their own. Native code lets everybody
+# foreign project is not there for those who read private ones of their own. Native code lets everybody
 # follow a public program without asking here: change it too.
 _READ_PRIVATE = Rule({
     Target.PRIVATE_OWN:     (YES, YES,  YES,  E403, E401),

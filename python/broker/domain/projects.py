@@ -9,7 +9,7 @@ from broker.errors import Conflict
 
 MAX_DESCRIPTION_CHARACTERS = 10_000
 
-Description = Annotated[
+DescriptionText = Annotated[
     str, Field(max_length=MAX_DESCRIPTION_CHARACTERS), AfterValidator(check_storable), STORABLE
 ]
 
@@ -19,7 +19,7 @@ class Project(Model):
 
     id: Id
     name: Name
-    description: Description | None = None
+    description: DescriptionText | None = None
     metadata: FreeObject
     created_time: Time
     updated_time: Time

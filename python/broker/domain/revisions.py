@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, Field
 
-from broker.domain.projects import Description
+from broker.domain.projects import DescriptionText
 from broker.domain.values import FreeObject, Id, Model, Name, Time
 from broker.errors import Conflict
 
@@ -60,21 +60,21 @@ def _check_version(value: str) -> str:
     return value
 
 
-Version = Annotated[
+VersionField = Annotated[
     str,
     AfterValidator(_check_version),
     Field(json_schema_extra={"pattern": f"^{_VERSION.pattern}$", "not": {"enum": [LATEST, ".", ".."]}}),
 ]
-Status = Annotated[RevisionStatus, Field(strict=False)]
+StatusField = Annotated[RevisionStatus, Field(strict=False)]
 
 
 class RevisionFields(Model):
     """What of a revision can be changed, and patched."""
 
     title: Name | None = None
-    description: Description | None = None
-    version: Version
-    status: Status
+    description: DescriptionText | None = None
+    version: VersionField
+    status: StatusField
     content: FreeObject = Field(default_factory=dict)
 
 
@@ -87,9 +87,9 @@ class Revision(Model):
     id: Id
     project_id: Id
     title: Name | None = None
-    description: Description | None = None
-    version: Version
-    status: Status
+    description: DescriptionText | None = None
+    version: VersionField
+    status: StatusField
     content: FreeObject
     created_by: str
     updated_by: str
@@ -103,9 +103,9 @@ class LiveRevision(Model):
     id: Id
     project_id: Id
     title: Name | None = None
-    description: Description | None = None
-    version: Version
-    status: Status
+    description: DescriptionText | None = None
+    version: VersionField
+    status: StatusField
     content: FreeObject
     created_time: Time
     updated_time: Time

@@ -158,7 +158,7 @@ class Tally:
     def take(self, now_ms: int) -> list[Amount]:
         """Everything added since the last call, by subject and minute; what is 0 is left out."""
         amounts, self._amounts = self._amounts, defaultdict(Figures)
-        # A process with a clock that steps back observes an old minute anew, at most.
+        # A process with a clock that steps back observes an old minute again, at most.
         oldest_ms = _minute(now_ms) - MINUTE_MS
         self._highest = {key: value for key, value in self._highest.items() if key[0] >= oldest_ms}
         # One order for all processes: their transactions cannot wait for each other in a circle.

@@ -95,7 +95,7 @@ def require_depth(value: Any, field: str, limit: int = MAX_DEPTH) -> None:
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
 
 
-def write_json(value: Any, field: str) -> bytes:
+def compact_json(value: Any, field: str) -> bytes:
     """The compact UTF-8 of a value that `parse_json` made, or that was made of such ones.
 
     Raises:

@@ -54,7 +54,7 @@ class Model(BaseModel):
 
 
 def without_excess(model: type[BaseModel], raw: Any) -> Any:
-    """What is to be validated, with no more fields that the model lacks than are told of.
+    """What is to be validated, with no more fields that the model lacks than an error lists.
 
     The validator makes a fault of every such field, of which an attacker sends a hundred thousand.
     """

@@ -12,7 +12,7 @@ knows it.
 import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-Address = IPv4Address | IPv6Address
+IpAddress = IPv4Address | IPv6Address
 
 _REFUSED_V4 = tuple(
     IPv4Network(block)
@@ -51,7 +51,7 @@ _DOTTED_QUAD = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$))
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
 
 
-def is_public(address: Address) -> bool:
+def is_public(address: IpAddress) -> bool:
     """Whether the address is one of the open internet."""
     if isinstance(address, IPv4Address):
         return not any(address in block for block in _REFUSED_V4)
@@ -62,7 +62,7 @@ def is_public(address: Address) -> bool:
     return not any(address in block for block in _REFUSED_V6)
 
 
-def parse_address(text: str) -> Address | None:
+def parse_address(text: str) -> IpAddress | None:
     """The address that a text is in its one usual spelling, or None."""
     try:
         return ip_address(text)

@@ -13,7 +13,7 @@ ACCEPTED_ENCODINGS = "gzip, deflate"
 _STEP_BYTES = 1 << 16
 
 
-async def read_body(
+async def read_reply_body(
     chunks: AsyncIterable[bytes],
     encoding: str,
     limit_bytes: int,

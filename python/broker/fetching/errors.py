@@ -7,11 +7,8 @@ class InvalidUrl(InvalidRequest):
     """The URL is malformed, carries credentials, or its scheme is neither http nor https."""
 
 
-class ForbiddenUrl(BrokerError):
+class ForbiddenUrl(BrokerError, status=403, name="forbidden_url"):
     """The URL, or one that it redirects to, leads to an address or a port that is not for us to ask."""
-
-    status = 403
-    name = "forbidden_url"
 
 
 class UpstreamFailed(BadGateway):

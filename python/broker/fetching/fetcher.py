@@ -1,6 +1,6 @@
 """The safe fetcher: one request to an upstream server, complete and in time, or an error.
 
-Every hop is checked anew: its URL (`urls`), and at the connection its port and addresses (`network`). Seconds
+Every hop is checked: its URL (`urls`), and at the connection its port and addresses (`network`). Seconds
 are counted over all hops, from the first look-up to the last byte. Replies are read whole, because every user
 of ours judges or stores them whole. No cookies are kept, no proxy of the environment is used, and a
 redirect to another server carries none of the caller's headers that could be secrets.
@@ -10,15 +10,14 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Self
 
 import httpcore
 import httpx
 
 from broker.concurrency.shares import NOBODY, Asker
-from broker.fetching.addresses import Address, is_public
-from broker.fetching.bodies import ACCEPTED_ENCODINGS, read_body, too_large
+from broker.fetching.addresses import IpAddress, is_public
+from broker.fetching.bodies import ACCEPTED_ENCODINGS, read_reply_body, too_large
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout
 from broker.fetching.lookups import Lookups
 from broker.fetching.network import CheckedNetwork, Resolve
@@ -119,7 +118,7 @@ class Fetcher:
         *,
         tls: ssl.SSLContext | None = None,
         resolve: Resolve | None = None,
-        judge: Callable[[Address], bool] = is_public,
+        judge: Callable[[IpAddress], bool] = is_public,
     ) -> None:
         config = config or FetchConfig()
         self._connect_s = config.connect_s
@@ -142,9 +141,7 @@ class Fetcher:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def fetch(self, request: FetchRequest) -> Fetched:
@@ -232,7 +229,7 @@ async def _read(reply: httpcore.Response, request: FetchRequest, target: ParsedU
     if has_body and length.isdecimal() and len(length) < 20 and int(length) > request.max_bytes:
         raise too_large(request.max_bytes)
     encoding = headers.get("content-encoding", "") if has_body else ""
-    body = await read_body(reply.aiter_stream(), encoding, request.max_bytes, request.count)
+    body = await read_reply_body(reply.aiter_stream(), encoding, request.max_bytes, request.count)
     return Fetched(reply.status, headers, body, target.text)
 
 

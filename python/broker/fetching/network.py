@@ -11,7 +11,7 @@ from typing import Any
 
 import httpcore
 
-from broker.fetching.addresses import Address, is_public, parse_address
+from broker.fetching.addresses import IpAddress, is_public, parse_address
 from broker.fetching.errors import ForbiddenUrl
 from broker.fetching.urls import AllowList
 
@@ -32,7 +32,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         allow: AllowList,
         ports: frozenset[int],
         resolve: Resolve,
-        judge: Callable[[Address], bool] = is_public,
+        judge: Callable[[IpAddress], bool] = is_public,
     ) -> None:
         self._inner = httpcore.AnyIOBackend()
         self._allow = allow

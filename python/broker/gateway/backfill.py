@@ -103,5 +103,5 @@ class Backfill:
             return False
         self._logs.backfill(topic, epoch, [native_entry(entry) for entry in page])
         head = self._logs.head(topic)
-        # A log that is full drops at its old end what was put there: more would be fetched in vain.
+        # A log that is full drops at its old end what was put there: more would be fetched for nothing.
         return head is not None and head[0] == epoch and head[2] < before_oldest

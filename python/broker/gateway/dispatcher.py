@@ -8,11 +8,11 @@ JSON-RPC 2.0. `subscribe` and `unsubscribe` exist on this door only and are hand
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from string import Formatter
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
+from broker._native import Server
 from broker.domain.strict_json import may_have, parse_json
 from broker.domain.users import Principal
 from broker.errors import (
@@ -24,13 +24,13 @@ from broker.errors import (
     Unavailable,
 )
 from broker.gateway.lanes import LaneLimits, Lanes
-from broker.gateway.rendering import error_json, paged_json, result_json, tagged_json, unknown_method_json
+from broker.gateway.rendering import error_json, joined_json, paged_json, tagged_json, unknown_method_json
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import OperationCall
 from broker.operations.context import Context
-from broker.operations.invoke import MAX_KEY_CHARACTERS, invoke, require_audience
+from broker.operations.invoke import MAX_KEY_CHARACTERS, check_audience, invoke
 from broker.operations.jsonrpc import MAX_RESULT_BYTES
-from broker.operations.registry import Effect, Operation, Registry, Route
+from broker.operations.registry import Effect, Operation, Registry
 from broker.operations.results import Json
 from broker.operations.services import Services
 
@@ -44,24 +44,8 @@ CALL_TIMEOUT_S = 120.0  # every wait inside an operation is shorter: this bounds
 Answered = Callable[[str, Mapping[str, Any]], None]
 """Learns of an operation that has gone well: the account and the params as sent."""
 
-Follow = Callable[[OperationCall, Session | None, dict[str, Any]], Awaitable[bytes | None]]
+FollowHandler = Callable[[OperationCall, Session | None, dict[str, Any]], Awaitable[bytes | None]]
 """Handles `subscribe` or `unsubscribe`: the result's JSON, or None to have native code decide again."""
-
-
-class Replies(Protocol):
-    """The part of the native server that answers calls; an answer to a connection that is gone is dropped."""
-
-    def reply(self, conn: int, ticket: int, result: bytes) -> None:
-        """Answer with a JSON result."""
-
-    def reply_error(self, conn: int, ticket: int, error: bytes) -> None:
-        """Answer with a JSON-RPC error object."""
-
-    def retry(self, conn: int, ticket: int) -> None:
-        """Decide a `subscribe` natively again."""
-
-    def sign_in(self, conn: int, account: str, token: str) -> bool:
-        """Give an open connection the session of a granted token; false when it is gone."""
 
 
 class Dispatcher:
@@ -73,16 +57,16 @@ class Dispatcher:
 
     def __init__(
         self,
-        replies: Replies,
+        server: Server,
         services: Services,
         registry: Registry,
         sessions: Sessions,
-        follows: Mapping[str, Follow],
+        follows: Mapping[str, FollowHandler],
         limits: LaneLimits | None = None,
         answered: Mapping[str, Answered] | None = None,
         votes_before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._replies = replies
+        self._server = server
         self._votes_before = votes_before
         self.name = services.ids.uuid7()  # no two gateways have a connection of one name
         self._answered = dict(answered or {})
@@ -112,14 +96,14 @@ class Dispatcher:
         await self._lanes.close()
 
     def _refuse(self, call: OperationCall, error: BrokerError) -> None:
-        self._replies.reply_error(call.conn, call.ticket, error_json(error))
+        self._server.reply_error(call.conn, call.ticket, error_json(error))
 
     async def _answer(self, call: OperationCall, ordered: Callable[[], None]) -> None:
         request_id = self._services.ids.uuid7()
         try:
             result = await self._run_in_time(call, request_id, ordered)
         except _NotRun as refusal:
-            self._replies.reply_error(call.conn, call.ticket, refusal.error)
+            self._server.reply_error(call.conn, call.ticket, refusal.error)
         except BrokerError as error:
             self._note(call, request_id, error)
             self._refuse(call, error)
@@ -131,9 +115,9 @@ class Dispatcher:
             self._refuse(call, InternalError(f"an internal error; its request id is {request_id}"))
         else:
             if result is None:
-                self._replies.retry(call.conn, call.ticket)
+                self._server.retry(call.conn, call.ticket)
             else:
-                self._replies.reply(call.conn, call.ticket, result)
+                self._server.reply(call.conn, call.ticket, result)
 
     async def _run_in_time(
         self, call: OperationCall, request_id: str, ordered: Callable[[], None]
@@ -165,7 +149,7 @@ class Dispatcher:
         if operation is None:
             raise _NotRun(unknown_method_json(call.method))
         if session is None and not may_have(call.params, TOKEN):
-            require_audience(operation, Principal(call.account))
+            check_audience(operation, Principal(call.account))
         # Take from the params what belongs to the call and not to the operation.
         params = _parse_params(call.params)
         token = _take_token(params)
@@ -189,10 +173,10 @@ class Dispatcher:
         )
         if route is not None and route.streams_body:
             # As at the other door: the path's params come apart from the body, which the handler reads.
-            params = {name: params[name] for name in _path_names(route) if name in params}
+            params = {name: params[name] for name in route.names if name in params}
         # Run it, and render the result.
         answered = await invoke(operation, context, params)
-        result = await result_json(answered, MAX_RESULT_BYTES)
+        result = await joined_json(answered, MAX_RESULT_BYTES)
         if operation.name in self._answered:
             self._answered[operation.name](call.account, params)
         if operation.name == LOGIN:
@@ -201,7 +185,9 @@ class Dispatcher:
             return paged_json(result, answered.cursor if isinstance(answered, Json) else None)
         return tagged_json(result) if with_etag else result
 
-    async def _follow(self, follow: Follow, call: OperationCall, session: Session | None) -> bytes | None:
+    async def _follow(
+        self, follow: FollowHandler, call: OperationCall, session: Session | None
+    ) -> bytes | None:
         """Subscribe or unsubscribe; who subscribes with a token of its own is signed in with it.
 
         A subscription lasts as long as the rights of its connection: there is no other session that it could
@@ -213,14 +199,14 @@ class Dispatcher:
             return await follow(call, session, params)
         session = await self._sessions.open(call.account, token, call.address)
         result = await follow(call, session, params)
-        self._replies.sign_in(call.conn, call.account, token)
+        self._server.sign_in(call.conn, call.account, token)
         self._sign_ins.add(call.conn, session.number)
         return result
 
     async def _sign_in(self, call: OperationCall, result: bytes) -> None:
         token = orjson.loads(result)["access_token"]
         session = await self._sessions.open(call.account, token, call.address)
-        self._replies.sign_in(call.conn, call.account, token)
+        self._server.sign_in(call.conn, call.account, token)
         self._sign_ins.add(call.conn, session.number)
 
     def _note(self, call: OperationCall, request_id: str, error: BrokerError) -> None:
@@ -297,10 +283,6 @@ def _take_flag(params: dict[str, Any], name: str) -> bool:
     if wanted is not None and not isinstance(wanted, bool):
         raise InvalidRequest.of_field(name, "must be true or false")
     return bool(wanted)
-
-
-def _path_names(route: Route) -> list[str]:
-    return [name for _, name, _, _ in Formatter().parse(route.path) if name]
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

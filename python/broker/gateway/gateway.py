@@ -7,7 +7,7 @@ from typing import Any
 
 from broker._native import Server
 from broker.concurrency.periodic import Periodic
-from broker.concurrency.tasks import failing, run_once
+from broker.concurrency.tasks import cancel_and_wait, failing, run_once
 from broker.errors import BrokerError
 from broker.gateway.backfill import Backfill
 from broker.gateway.dispatcher import Dispatcher
@@ -25,7 +25,7 @@ from broker.gateway.upcalls import (
     Authenticate,
     Idle,
     OperationCall,
-    Request,
+    ParsedUpcall,
     UpcallPump,
     VotesWaiting,
 )
@@ -192,9 +192,7 @@ class Gateway:
         """Close all connections and end every task. Idempotent."""
         for each in self._rounds:
             await each.stop()
-        for task in self._refreshes:
-            task.cancel()
-        await asyncio.gather(*self._refreshes, return_exceptions=True)
+        await cancel_and_wait(*self._refreshes)
         if self._sampler is not None:
             await self._sampler.close()
         # What has come is answered, and what still comes too, until the connections are closed.
@@ -241,7 +239,7 @@ class Gateway:
         yield Sample(catalogue.RATE_LIMITED.name, ("messages",), stats["rate_limited"])
         yield Sample(catalogue.QUEUE.name, ("calls",), stats["calls_waiting"])
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: ParsedUpcall) -> None:
         if isinstance(request, OperationCall):
             self._dispatcher.dispatch(request)
         elif isinstance(request, Authenticate):

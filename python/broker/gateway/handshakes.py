@@ -6,7 +6,7 @@ from typing import Protocol
 
 import orjson
 
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.errors import BrokerError, InternalError, Unavailable
 from broker.gateway.sessions import Sessions
 from broker.gateway.upcalls import Authenticate
@@ -53,9 +53,7 @@ class Handshakes:
 
     async def stop(self) -> None:
         """Cancel the workers; native code's own time limit ends what waits. Idempotent."""
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        await cancel_and_wait(*self._workers)
         self._workers = []
 
     async def _work(self) -> None:

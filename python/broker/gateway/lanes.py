@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from broker.concurrency.tasks import cancel_and_wait
 from broker.errors import BrokerError, SlowDown, Unavailable
 from broker.gateway.upcalls import OperationCall
 
@@ -102,9 +103,7 @@ class Lanes:
         tasks = list(self._tasks)
         if tasks:
             await asyncio.wait(tasks, timeout=_CLOSE_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
     def _refusal(self, call: OperationCall) -> BrokerError | None:
         if self._closed:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from broker.concurrency.caches import LruCache
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.domain.programs import Access, has_free_contexts
 from broker.errors import BrokerError
 from broker.gateway.topics import Followed, FollowedTopics
@@ -86,7 +86,7 @@ class _Program:
     Attributes:
         reading: polls that are being read; one that changes meanwhile is taken out.
         known: polls as they are now.
-        used: polls to open anew once the topic has got to `head`, for `OPEN_S` from `asked_s` on.
+        used: polls to open again once the topic has got to `head`, for `OPEN_S` from `asked_s` on.
         used_s: when a poll of it was used last.
     """
 
@@ -149,10 +149,8 @@ class OpenPolls:
 
     async def stop(self) -> None:
         """Close every poll, and open nothing more. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await cancel_and_wait(self._task)
+        self._task = None
         self._wanted.clear()
         for name in list(self._open):
             self._close(name)
@@ -206,7 +204,7 @@ class OpenPolls:
             self._followed.clear()
 
     async def renew(self) -> None:
-        """Open what is used anew, or not; what is open lapses then."""
+        """Open what is used again, or not; what is open lapses then."""
         now_s = self._clock.monotonic_s()
         self._open = {name: until_s for name, until_s in self._open.items() if until_s > now_s}
         used, self._used = self._used, {}
@@ -218,8 +216,8 @@ class OpenPolls:
         for program in list(self._programs.values()):
             rules = self._visitors.remembered(program.key[0]) if program.known else None
             if rules is not None:
-                # What the account requires has no topic that tells of a change.
-                self._read_anew(
+                # No topic notifies us of a change of what the account requires.
+                self._read_again(
                     program,
                     [n for n, facts in program.known.items() if is_watched(facts.context, rules.required)],
                 )
@@ -259,7 +257,7 @@ class OpenPolls:
         program.reading.update(names)
         try:
             facts = await self._read(program.key, names)
-            # What has changed meanwhile is wanted anew already.
+            # What has changed meanwhile is wanted again already.
             for name in program.reading.intersection(names):
                 if name in facts and self._is_followed(program):
                     program.known[name] = facts[name]
@@ -328,18 +326,18 @@ class OpenPolls:
         changed: set[str] = set()
         for entry in entries:
             if entry.kind in _REPLACES:
-                self._read_anew(program, program.reading | program.known.keys())
+                self._read_again(program, program.reading | program.known.keys())
             elif entry.method in _CHANGES:
                 changed.add(orjson.loads(entry.params)["id"])
         if changed:
             polls = program.reading | program.known.keys()
-            self._read_anew(program, [name for name in polls if name.context_id in changed])
+            self._read_again(program, [name for name in polls if name.context_id in changed])
         if entries and entries[-1].kind == EntryKind.GONE:
             self._drop(program)
         else:
             self._go_on(program)
 
-    def _read_anew(self, program: _Program, names: Collection[PollName]) -> None:
+    def _read_again(self, program: _Program, names: Collection[PollName]) -> None:
         for name in names:
             program.known.pop(name, None)
             self._close(name)
@@ -350,13 +348,13 @@ class OpenPolls:
         """Go on with what is used of a program that stands at `head`."""
         facts = next(iter(program.known.values())).program
         if head.uid != facts.uid or head.attributes != _attributes(facts):
-            self._read_anew(program, list(program.known))
+            self._read_again(program, list(program.known))
             return
         program.head, program.used, program.asked_s = head, names, asked_s
         self._go_on(program)
 
     def _go_on(self, program: _Program) -> None:
-        """Open what is used anew if everything of the topic is here that there was when it was asked."""
+        """Open what is used again if everything of the topic is here that there was when it was asked."""
         head = program.head
         here = self._topics.position(program.followed)
         if head is None or here is None or here[0] != head.epoch or here[1] < head.seq:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from broker.concurrency.single_flight import SingleFlight
-from broker.concurrency.tasks import run_once
+from broker.concurrency.tasks import cancel_and_wait, run_once
 from broker.domain.programs import ProgramChange
 from broker.errors import BrokerError, NotFound
 from broker.gateway.topics import Followed, FollowedTopics, Logs
@@ -90,10 +90,7 @@ class ProjectChannels:
     async def close(self) -> None:
         """End all tasks. Idempotent."""
         await self._opening.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         self._channels.clear()
 
     async def _open(self, channel: _Channel) -> None:

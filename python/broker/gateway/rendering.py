@@ -9,7 +9,7 @@ from broker.operations.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from broker.operations.results import Forwarded, Result, Stream
 
 
-async def result_json(result: Result, limit_bytes: int) -> bytes:
+async def joined_json(result: Result, limit_bytes: int) -> bytes:
     """The JSON of an operation's result.
 
     Raises:

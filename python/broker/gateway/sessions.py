@@ -114,7 +114,7 @@ class Sessions:
         return session
 
     def reader(self, number: int) -> Principal | None:
-        """Somebody with the reading rights of the class `number`, or None for an unknown class."""
+        """A caller with the reading rights of the class `number`, or None for an unknown class."""
         return self._readers.get(number)
 
     def revoke(self, account: str, subject: str, valid_from_ms: int) -> int:

@@ -108,8 +108,8 @@ class Subscriptions:
         """Classes of readers follow a private log undecided: let those stay that may, and end the others."""
         followed = self._topics.find(upcall.topic)
         for reader in upcall.readers:
-            somebody = self._sessions.reader(reader)
-            is_allowed = somebody is not None and _may_follow(somebody, reader, upcall.topic, followed)
+            caller = self._sessions.reader(reader)
+            is_allowed = caller is not None and _may_follow(caller, reader, upcall.topic, followed)
             if is_allowed and followed is not None:
                 followed.readers.add(reader)
             self._logs.allow(upcall.topic, reader, is_allowed)
@@ -119,8 +119,8 @@ class Subscriptions:
         if now.public or before.project_id == now.project_id or _program_of(followed.topic) is None:
             return
         for reader in list(followed.readers):
-            somebody = self._sessions.reader(reader)
-            if somebody is None or not _may_read(somebody, followed):
+            caller = self._sessions.reader(reader)
+            if caller is None or not _may_read(caller, followed):
                 followed.readers.discard(reader)
                 self._logs.allow(followed.topic, reader, False)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from broker.concurrency.single_flight import SingleFlight
-from broker.concurrency.tasks import run_once
+from broker.concurrency.tasks import cancel_and_wait, run_once
 from broker.errors import BrokerError
 from broker.owners.encoding import parse_attributes
 from broker.owners.feed import Feed, HeadSeen
@@ -194,10 +194,7 @@ class FollowedTopics:
         self._closed = True
         await self._opening.close()
         await self._leaving.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         self._followed.clear()
 
     async def _open(self, topic: str, from_start: bool) -> Followed:
@@ -283,7 +280,7 @@ class FollowedTopics:
             _log.warning("unfollow_failed", extra={"topic": topic, "cause": error.log_text or error.message})
 
     async def _repair(self, followed: Followed) -> None:
-        """Follow anew after what the log has; where that is gone, tell the viewers to read again."""
+        """Follow again after what the log has; where that is gone, tell the viewers to read again."""
         assert self._feed is not None, "the gateway gives the feed before it starts"
         head = self._logs.head(followed.topic)
         if head is None or followed.buffer is not None:

@@ -70,7 +70,7 @@ class VotesWaiting:
     lane: int
 
 
-Request = Authenticate | OperationCall | Idle | AccessChange | VotesWaiting
+ParsedUpcall = Authenticate | OperationCall | Idle | AccessChange | VotesWaiting
 
 
 class UpcallSource(Protocol):
@@ -83,7 +83,7 @@ class UpcallSource(Protocol):
         """At most `limit` upcalls, oldest first."""
 
 
-def parse_upcall(upcall: "Upcall") -> Request:
+def parse_upcall(upcall: "Upcall") -> ParsedUpcall:
     """The typed form of one upcall.
 
     Raises:
@@ -112,7 +112,7 @@ class UpcallPump:
     whatever else was ready. `dispatch` must not block; what it raises is logged and costs that upcall only.
     """
 
-    def __init__(self, source: UpcallSource, dispatch: Callable[[Request], None]) -> None:
+    def __init__(self, source: UpcallSource, dispatch: Callable[[ParsedUpcall], None]) -> None:
         self._source = source
         self._dispatch = dispatch
         self._fd: int | None = None

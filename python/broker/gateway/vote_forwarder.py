@@ -11,9 +11,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from broker.concurrency.tasks import keep_running
+from broker._native import Server
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.gateway.open_polls import OpenPolls, Place
 from broker.gateway.rendering import error_json
@@ -24,19 +25,6 @@ from broker.voting.counting.errors import VotingClosed
 _log = logging.getLogger(__name__)
 
 _STOP_S = 1.0  # for the votes that are under way at a stop; a commit takes milliseconds
-
-
-class VoteQueue(Protocol):
-    """What the forwarder needs of `broker._native.Server`, which queues the votes."""
-
-    def take_votes(self, lane: int) -> list[tuple[int, int, bool, bool, bytes]]:
-        """The queued votes in groups; none while those taken before are not settled."""
-
-    def unsettled_votes(self, lane: int) -> int:
-        """How many calls of `settle_votes` it takes to settle all votes that have arrived."""
-
-    def settle_votes(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
-        """Answer the voters of the groups taken."""
 
 
 class _Taken(NamedTuple):
@@ -65,7 +53,7 @@ class _Lane:
 class VoteForwarder:
     """Forwards the votes of all lanes. `start` and `stop` run on one event loop."""
 
-    def __init__(self, queue: VoteQueue, polls: OpenPolls, services: Services) -> None:
+    def __init__(self, queue: Server, polls: OpenPolls, services: Services) -> None:
         self._queue = queue
         self._polls = polls
         self._audience = services.audience
@@ -88,9 +76,7 @@ class VoteForwarder:
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S if self._tasks else 0):
                 await self.all_before()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         stopping = Unavailable("this gateway is shutting down", retry_after_s=1)
         for number in range(len(self._lanes) if self._tasks else 0):
             while groups := self._queue.take_votes(number):

@@ -19,6 +19,7 @@ from broker.concurrency.single_flight import SingleFlight
 from broker.errors import NotFound, SlowDown, Unavailable
 from broker.images.host_rules import HostRules
 from broker.images.turns import Turns
+from broker.storage.accounts import unknown_account
 from broker.storage.image_rules import ImageRules, StoredImageRules
 
 _KNOWN_S = 5.0
@@ -88,13 +89,13 @@ class RuleBook:
         if known is not None and self._clock.monotonic_s() < known.until_s:
             return known.rules
         if account in self._unknown:
-            raise _no_account()
+            raise unknown_account()
         if known is None:
             rules = await self._loads.run(account, lambda: self._find_new(account, address), (SlowDown,))
         else:
             rules = await self._loads.run(account, lambda: self._refresh(account, known.rules))
         if rules is None:
-            raise _no_account()
+            raise unknown_account()
         return rules
 
     async def _find_new(self, account: str, address: str) -> AccountRules | None:
@@ -130,7 +131,3 @@ def read_rules(stored: StoredImageRules) -> AccountRules:
     return AccountRules(
         HostRules.of(stored.hosts), MappingProxyType(stored.presets), stored.signing_keys, stored.quota
     )
-
-
-def _no_account() -> NotFound:
-    return NotFound("there is no such account")

@@ -52,7 +52,7 @@ class BodyFile:
         return made
 
     def read(self) -> bytes:
-        """All of it. Blocks. Raises OSError, also if somebody has cut the file off."""
+        """All of it. Blocks. Raises OSError, also when another process has truncated the file."""
         body = os.pread(self.descriptor, self.size_bytes, self.offset)
         if len(body) < self.size_bytes:
             raise OSError("the file has been cut off")
@@ -65,7 +65,7 @@ def send_body(over: socket.socket, body: BodyFile) -> None:
 
 
 def receive_body(over: socket.socket) -> memoryview:
-    """The bytes of a file that was passed; they are mapped for as long as somebody refers to them.
+    """The bytes of a file that was passed; they are mapped for as long as anything refers to them.
 
     Raises:
         EOFError: the other end is closed.

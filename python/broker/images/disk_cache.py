@@ -29,7 +29,7 @@ _ABANDONED_S = 3_600.0  # a partial file of a process that died
 _RENEW_S = 60.0
 _SWEEP_SHARE = 16  # a sweep comes after so small a part of the bound was written, and frees it
 
-Head = TypeVar("Head", bound=msgspec.Struct)
+HeadT = TypeVar("HeadT", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Swept:
     removed: int
 
 
-class DiskCache(Generic[Head]):
+class DiskCache(Generic[HeadT]):
     """A bounded directory of entries. Its functions block; any number of threads and processes may call them.
 
     Args:
@@ -50,14 +50,14 @@ class DiskCache(Generic[Head]):
         kind: what heads are; a file that holds another one is a miss.
     """
 
-    def __init__(self, directory: Path, max_bytes: int, kind: type[Head]) -> None:
+    def __init__(self, directory: Path, max_bytes: int, kind: type[HeadT]) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
         self._decoder = msgspec.msgpack.Decoder(kind)
         self._written_bytes = 0
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def read(self, key: str, admit: Callable[[int], None] | None = None) -> tuple[Head, bytes] | None:
+    def read(self, key: str, admit: Callable[[int], None] | None = None) -> tuple[HeadT, bytes] | None:
         """The entry under a key, or None.
 
         Args:
@@ -71,7 +71,7 @@ class DiskCache(Generic[Head]):
         except OSError:
             return None
 
-    def open(self, key: str, admit: Callable[[int], None] | None = None) -> tuple[Head, BodyFile] | None:
+    def open(self, key: str, admit: Callable[[int], None] | None = None) -> tuple[HeadT, BodyFile] | None:
         """The entry under a key with its body still on disk, or None.
 
         Args:
@@ -93,7 +93,7 @@ class DiskCache(Generic[Head]):
         self._renew(path)
         return kept, body
 
-    def write(self, key: str, head: Head, body: bytes) -> None:
+    def write(self, key: str, head: HeadT, body: bytes) -> None:
         """Put an entry in the place of the one before. On a full or broken disk it is lost."""
         encoded = msgspec.msgpack.encode(head)
         assert len(encoded) <= _MAX_HEAD_BYTES, "heads are made by us"
@@ -154,7 +154,7 @@ class DiskCache(Generic[Head]):
                 removed += 1
         return removed
 
-    def remove_where(self, is_gone: Callable[[Head], bool]) -> int:
+    def remove_where(self, is_gone: Callable[[HeadT], bool]) -> int:
         """Remove the entries whose heads say so; returns how many. Reads the head of every entry."""
         removed = 0
         for path in self._directory.glob("*/*"):

@@ -4,36 +4,24 @@ from broker.errors import BadGateway, BrokerError, FieldFault, GatewayTimeout
 from broker.fetching.errors import InvalidUrl, UpstreamFailed, UpstreamTimeout
 
 
-class InvalidOptions(BrokerError):
+class InvalidOptions(BrokerError, status=422, name="invalid_options"):
     """A processing option is unknown, repeated, outside its set, or makes no sense beside another one."""
 
-    status = 422
-    name = "invalid_options"
 
-
-class InvalidImageUrl(BrokerError):
+class InvalidImageUrl(BrokerError, status=422, name="invalid_url"):
     """The source's URL is missing, repeated, malformed, carries credentials, or is neither http nor https."""
 
-    status = 422
-    name = "invalid_url"
 
-
-class SourceFailed(BadGateway):
+class SourceFailed(BadGateway, name="upstream_failed"):
     """The source cannot be fetched: no connection, a status other than 200, too many redirects or bytes."""
 
-    name = "upstream_failed"
 
-
-class SourceTimeout(GatewayTimeout):
+class SourceTimeout(GatewayTimeout, name="upstream_timeout"):
     """The source was not there in time, counted over all redirects."""
 
-    name = "upstream_timeout"
 
-
-class UnprocessableImage(BadGateway):
+class UnprocessableImage(BadGateway, name="unprocessable_image"):
     """What the upstream sent is no picture of an allowed type, is cut off, broken, or over a limit."""
-
-    name = "unprocessable_image"
 
 
 class DecoderEnded(UnprocessableImage):

@@ -286,7 +286,7 @@ class ImageService:
     def _check(self, account: str, options_text: str, url: str, rules: AccountRules) -> tuple[Options, str]:
         """The options, and the name of the picture, once the account's rules allow it.
 
-        Reading options and URL takes most of the time of a picture that is at hand, so it is remembered for
+        Reading options and URL takes most of the time of a picture that is in memory, so it is remembered for
         as long as the rules stay as they are.
         """
         asked = account, options_text, url

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker.fetching.errors import ForbiddenUrl
-from broker.image_urls import sign
+from broker.image_urls import sign_url
 
 _EXPIRES = re.compile(r"[0-9]{1,12}", re.ASCII)
 
@@ -30,7 +30,7 @@ def check_signature(
         raise ForbiddenUrl("the account accepts signed URLs only; `expires` and `signature` are missing")
     matches = [
         hmac.compare_digest(
-            sign(key, account, options, url, given.expires).encode(), given.signature.encode()
+            sign_url(key, account, options, url, given.expires).encode(), given.signature.encode()
         )
         for key in keys
     ]

@@ -33,7 +33,7 @@ _BACKLOG = 16
 
 _log = logging.getLogger(__name__)
 
-Figures = Callable[[], Iterable[Sample]]
+ReadFigures = Callable[[], Iterable[Sample]]
 """Reads what a part of the process has to tell now; called on the event loop, must not block."""
 
 
@@ -48,7 +48,7 @@ class Exporter:
     """
 
     def __init__(
-        self, kind: str, name: str, data_dir: Path, clock: Clock, figures: Iterable[Figures] = ()
+        self, kind: str, name: str, data_dir: Path, clock: Clock, figures: Iterable[ReadFigures] = ()
     ) -> None:
         self._kind = kind
         self._name = name
@@ -58,7 +58,7 @@ class Exporter:
         self._began_s = clock.now_ms() / 1000
         self._server: asyncio.Server | None = None
 
-    def add(self, figures: Figures) -> None:
+    def add(self, figures: ReadFigures) -> None:
         """Tell this too from now on."""
         self._figures.append(figures)
 

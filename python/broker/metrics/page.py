@@ -33,7 +33,7 @@ _MOST_PROCESSES = 256
 
 _log = logging.getLogger(__name__)
 
-Told = Mapping[tuple[str, str], Mapping[str, Any] | None]
+ProcessReplies = Mapping[tuple[str, str], Mapping[str, Any] | None]
 """What the processes told, by kind and number; None of one that did not answer."""
 
 
@@ -53,7 +53,7 @@ async def read_samples(data_dir: Path, clock: Clock, kind: str) -> list[tuple[st
     return [(name, labels, value) for name, labels, value in samples]
 
 
-def render(told: Told, parts: Mapping[str, str] = MappingProxyType({})) -> bytes:
+def render(told: ProcessReplies, parts: Mapping[str, str] = MappingProxyType({})) -> bytes:
     """The page of what the processes told, and of the parts as this process found them."""
     families = {definition.name: _family(definition) for definition in CATALOGUE}
     node = socket.gethostname()
@@ -104,7 +104,7 @@ def _add(families: Mapping[str, Metric], definition: Definition, labels: tuple[s
         family.add_metric(labels, value)
 
 
-async def _ask_all(directory: Path, clock: Clock, prefix: str = "") -> Told:
+async def _ask_all(directory: Path, clock: Clock, prefix: str = "") -> ProcessReplies:
     try:
         names = sorted(os.listdir(directory))  # noqa: PTH208 - names are all that is wanted
     except OSError as error:

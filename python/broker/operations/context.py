@@ -64,6 +64,12 @@ class Context:
         """Who calls, for the program's owner, which decides at the moment of the change."""
         return Caller(self.principal.role, self.principal.project_ids)
 
+    @property
+    def subject(self) -> str:
+        """The id of the user who calls, in operations whose audience lets no caller without a token in."""
+        assert self.principal.subject is not None, "the audience lets no caller without a token in"
+        return self.principal.subject
+
     def after(self, tell: Callable[[], Awaitable[None]]) -> None:
         """Have `invoke` call `tell` once the effect is committed: before, there is nothing to be seen."""
         self.told = [*(self.told or ()), tell]

@@ -3,11 +3,17 @@
 import hashlib
 
 from broker.errors import PreconditionFailed
+from broker.operations.results import Json
 
 
 def etag_of(body: bytes) -> str:
     """The strong entity tag of a representation (RFC 9110, section 8.8.3)."""
     return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+
+
+def tagged(body: bytes) -> Json:
+    """A resource that a client may keep, as long as it asks each time whether it is still so."""
+    return Json(body, {"ETag": etag_of(body), "Cache-Control": "private, no-cache"})
 
 
 def require_match(if_match: str | None, etag: str) -> None:

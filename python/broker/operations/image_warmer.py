@@ -43,7 +43,7 @@ _SPARE_S = 5.0  # beyond what a picture may take, until its error is here
 
 _log = logging.getLogger(__name__)
 
-Wanted = tuple[str, str]
+WantedPicture = tuple[str, str]
 """URL and options of a picture."""
 
 
@@ -147,7 +147,7 @@ class ImageWarmer:
             for _ in range(_AT_ONCE):
                 tasks.create_task(self._make_noted())
 
-    async def warm(self, account: str, wanted: Sequence[Wanted]) -> list[Told]:
+    async def warm(self, account: str, wanted: Sequence[WantedPicture]) -> list[Told]:
         """Have pictures made; returns what each is answered, those that take too long as unavailable.
 
         Raises:

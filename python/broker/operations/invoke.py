@@ -92,7 +92,7 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
     return result
 
 
-def require_audience(operation: Operation, principal: Principal) -> None:
+def check_audience(operation: Operation, principal: Principal) -> None:
     """Refuse whom the operation refuses whatever it is about, before anything is made of the request.
 
     Raises:
@@ -247,7 +247,7 @@ def _invalid_request(error: ValidationError, prefix: str) -> InvalidRequest:
         FieldFault(field_path(fault["loc"], prefix) or "body", _message(fault["type"], fault["msg"]))
         for fault in found[:MAX_FAULTS]
     ]
-    return InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
+    return InvalidRequest.of_faults(faults)
 
 
 def _message(kind: str, text: str) -> str:

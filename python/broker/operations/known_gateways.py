@@ -76,8 +76,8 @@ class KnownGateways:
         except Unavailable:
             return  # the gateways go on without the database, and so does whoever looks for one
         said = {row.id: row.connections for row in self._rows}
-        # What was sent to a gateway that has said anew how many it has is among them. Others may have said so
-        # too, with the same number: what was sent is forgotten within seconds.
+        # What was sent to a gateway that has reported since how many it has is among them. Others may have
+        # reported too, with the same number: what was sent is forgotten within seconds.
         self._sent = Counter(
             {row.id: self._sent[row.id] // 2 for row in rows if said.get(row.id) == row.connections}
         )

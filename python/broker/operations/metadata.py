@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.domain.strict_json import write_json
+from broker.domain.strict_json import compact_json
 from broker.errors import FieldFault, PayloadTooLarge
 
 
@@ -19,7 +19,7 @@ def compact(value: dict[str, Any] | None, field: str, limit_bytes: int | None = 
     """
     if not value:
         return b"{}"
-    text = write_json(value, field)
+    text = compact_json(value, field)
     if limit_bytes is not None and len(text) > limit_bytes:
         message = f"must not be over {limit_bytes} bytes as compact JSON"
         raise PayloadTooLarge(f"{field}: {message}", faults=[FieldFault(field, message)])

@@ -10,10 +10,10 @@ path's program. REST fills it from path, query and body; WebSocket from `params`
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from string import Formatter
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
@@ -24,13 +24,15 @@ from broker.errors import BrokerError
 from broker.operations.context import Context
 from broker.operations.results import Result
 
+_OF_HANDLER: Any = object()
+
 
 class Effect(Enum):
     """What calling an operation twice does, and so what is told when nobody knows whether it was done."""
 
     NONE = "nothing of the account's own is changed"
-    UNKEYED = "it changes something, and knows what comes again by itself or not at all"
-    KEYED = "it changes something, and knows what comes again by its `Idempotency-Key`"
+    UNKEYED = "it changes something, and recognises a repeat by itself or not at all"
+    KEYED = "it changes something, and recognises a repeat by its `Idempotency-Key`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,12 @@ class Route:
     @property
     def said_again(self) -> tuple[tuple[str, str], ...]:
         """Each of `repeated`, with the name of the path's param that it says again."""
-        if not self.repeated:
-            return ()
-        names = [name for _, name, _, _ in Formatter().parse(self.path) if name]
-        return tuple((again, names[-1]) for again in self.repeated)
+        return tuple((again, self.names[-1]) for again in self.repeated)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the path's placeholders, in their order."""
+        return tuple(name for _, name, _, _ in Formatter().parse(self.path) if name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +101,12 @@ class Operation:
     Attributes:
         rule: of the permission table.
         route: None for what only connections can do: REST does not serve it.
-        result: a model, a list of models (`list[Program]`), or None; for the OpenAPI document.
+        params: the model of the handler's second parameter, unless another one is given.
+        result: a model, a list of models (`list[Program]`), or None; for the OpenAPI document. It is what the
+            handler returns, unless that is a finished form (`Json`, `Stream`) that does not say so.
         former_names: earlier WebSocket names that still work.
-        errors: what the handler raises beyond what every operation may answer.
+        errors: what the handler raises beyond what every operation may answer, and beyond what follows from
+            its rule and its effect (`broker.rest.openapi_replies`).
         own_effect: what its route does not say: without it every method but GET is a change with a key, and
             what has no route has no effect.
         is_owners: the effect is that of a program's owner, which keeps the key with it: the handler passes
@@ -119,10 +126,10 @@ class Operation:
 
     name: str
     summary: str
-    params: type[BaseModel]
-    result: Any
     handler: Callable[[Context, Any], Awaitable[Result]]
     route: Route | None
+    params: type[BaseModel] = _OF_HANDLER
+    result: Any = _OF_HANDLER
     former_names: tuple[str, ...] = ()
     errors: tuple[type[BrokerError], ...] = ()
     own_effect: Effect | None = None
@@ -139,7 +146,13 @@ class Operation:
     effect: Effect = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find the rule. Raises ValueError for an operation that is not in the permission table."""
+        """Find the rule and the models. Raises ValueError for a name that is not in the permission table."""
+        if self.params is _OF_HANDLER or self.result is _OF_HANDLER:
+            _, params, result = get_type_hints(self.handler, include_extras=True).values()
+            if self.params is _OF_HANDLER:
+                object.__setattr__(self, "params", params)
+            if self.result is _OF_HANDLER:
+                object.__setattr__(self, "result", None if result is type(None) else result)
         object.__setattr__(self, "rule", rule_of(self.name))
         object.__setattr__(self, "effect", self.own_effect or _effect_of(self.route))
 
@@ -147,6 +160,11 @@ class Operation:
     def audience(self) -> frozenset[Role] | None:
         """The roles that may call it at all; None lets callers without a token in."""
         return self.rule.audience
+
+
+def of_resource(tag: str, *operations: Operation) -> tuple[Operation, ...]:
+    """The operations on one resource; the documents list them under `tag`."""
+    return tuple(replace(operation, tag=tag) for operation in operations)
 
 
 def _effect_of(route: Route | None) -> Effect:

@@ -48,9 +48,8 @@ from broker.voting.polls.audience import Audience, build_audience
 class Services:
     """One of each; every field is safe for concurrent use within one event loop.
 
-    `recorder` counts what the process itself takes, None while the statistics are off; who opened the
-    services runs it and closes it, runs `image_warmer` where that is on, and closes `source_replies`,
-    `analytics`, `audience`, `known_accounts`, `known_gateways` and `image_warmer`.
+    `recorder` counts what the process itself takes, None while the statistics are off. Who opened the
+    services runs it and closes it, runs `image_warmer` where that is on, and closes what was passed in.
     """
 
     settings: Settings
@@ -87,6 +86,13 @@ class Services:
     image_purges: ImagePurges
     image_warmer: ImageWarmer
 
+    async def close(self) -> None:
+        """End what runs in them."""
+        for each in (self.image_warmer, self.known_gateways, self.known_accounts, self.audience):
+            await each.close()
+        await self.analytics.close()
+        await self.source_replies.close()
+
 
 def build_services(
     settings: Settings,
@@ -94,8 +100,6 @@ def build_services(
     ids: IdSource,
     database: Database,
     *,
-    accounts: Accounts,
-    users: Users,
     auth: Authenticator,
     owners: Owners,
     counters: Counters,
@@ -108,7 +112,7 @@ def build_services(
         ingress_host: where the ingress of this node listens.
         fetcher: of the data sources; None makes the one that the settings ask for.
     """
-    buckets = RateBuckets(database)
+    accounts, buckets = Accounts(database), RateBuckets(database)
     event_rates = EventRates(buckets, clock)
     fetcher = fetcher or Fetcher(FetchConfig(AllowList(settings.fetch_allow_hosts)))
     statistics = Statistics(database)
@@ -122,7 +126,7 @@ def build_services(
         accounts=accounts,
         known_accounts=KnownAccounts(accounts, clock, event_rates),
         event_rates=event_rates,
-        users=users,
+        users=Users(database),
         api_tokens=ApiTokens(database),
         # Repositories, and the services over them.
         programs=Programs(database, clock),

@@ -19,7 +19,7 @@ from broker.domain.data_sources import OutgoingRequest
 from broker.errors import SlowDown
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
 
-Project = tuple[str, str]
+ProjectKey = tuple[str, str]
 """An account, and the id of one of its projects."""
 
 _OVERHEAD_BYTES = 1024  # of one kept reply beside its body, its headers among it
@@ -56,7 +56,7 @@ class SourceReplies:
         self._fetcher = fetcher
         self._clock = clock
         self._config = config
-        self._busy: Counter[Project] = Counter()
+        self._busy: Counter[ProjectKey] = Counter()
         self._kept: TtlCache[bytes, Fetched] = TtlCache(clock, 0, config.cache_bytes, _size)
         self._single_flight: SingleFlight[bytes, SourceReply] = SingleFlight()
 
@@ -66,7 +66,7 @@ class SourceReplies:
         await self._fetcher.close()
 
     async def get(
-        self, project: Project, asker: Asker, request: OutgoingRequest, total_s: float, cache_s: float
+        self, project: ProjectKey, asker: Asker, request: OutgoingRequest, total_s: float, cache_s: float
     ) -> SourceReply:
         """The reply to a request, fetched or kept.
 
@@ -93,7 +93,7 @@ class SourceReplies:
     async def _fetch_and_keep(
         self,
         key: bytes,
-        project: Project,
+        project: ProjectKey,
         asker: Asker,
         request: OutgoingRequest,
         total_s: float,
@@ -106,7 +106,7 @@ class SourceReplies:
         return SourceReply(fetched, cache_s)
 
     async def _fetch(
-        self, project: Project, asker: Asker, request: OutgoingRequest, total_s: float
+        self, project: ProjectKey, asker: Asker, request: OutgoingRequest, total_s: float
     ) -> Fetched:
         if self._busy[project] >= self._config.project_requests:
             raise SlowDown("too many requests of this project are in progress", retry_after_s=1)
@@ -140,6 +140,6 @@ def _size(fetched: Fetched) -> int:
     return len(fetched.body) + _OVERHEAD_BYTES
 
 
-def _key(project: Project, request: OutgoingRequest) -> bytes:
+def _key(project: ProjectKey, request: OutgoingRequest) -> bytes:
     content = [*project, request.method, request.url, sorted(request.headers.items())]
     return hashlib.sha256(orjson.dumps(content)).digest()

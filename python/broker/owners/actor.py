@@ -73,7 +73,7 @@ class OwnerActor(SlotActor["Owner"]):
         return await owner.history(topic, epoch, after_seq, limit)
 
     async def heads(self, topics: Sequence[str]) -> "list[Head | None] | None":
-        """See `Owner.heads`."""
+        """Where topics stand with everything that was acknowledged; None when that is not certain."""
         return None if self._part is None else self._part.heads(topics)
 
     async def _start(self) -> "Owner":

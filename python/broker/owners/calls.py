@@ -38,7 +38,7 @@ class OwnerCalls(SlotCalls, Protocol):
         """Read older pushes of a topic."""
 
     async def heads(self, topics: Sequence[str]) -> list[Head | None] | None:
-        """See `Owner.heads`."""
+        """Where topics stand with everything that was acknowledged; None when that is not certain."""
 
 
 OWNER_CALLS: Calls[OwnerCalls] = Calls(OwnerCalls)

@@ -3,7 +3,7 @@
 import asyncio
 
 from broker.clock import Clock
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.owners.channel import ProgramsChannel
 from broker.owners.log import LogLimits
 from broker.owners.protocol import PROGRAMS_CHANNEL, RESPONSES_CHANNEL, STORAGE_CHANNEL
@@ -76,15 +76,14 @@ class Channels:
                 channel.idle_since_s = now_s
             elif now_s - channel.idle_since_s >= self._linger_s:
                 del self._channels[key]
-                await _end(self._tails.pop(key))
+                await cancel_and_wait(self._tails.pop(key))
 
     async def close(self) -> None:
         """End all tails."""
         self._channels.clear()
         tails = list(self._tails.values())
         self._tails.clear()
-        for tail in tails:
-            await _end(tail)
+        await cancel_and_wait(*tails)
 
     async def _make(self, account: str, name: str) -> Channel | None:
         if name == PROGRAMS_CHANNEL:
@@ -102,8 +101,3 @@ class Channels:
         if stored is None:
             return None
         return StorageChannel(account, project_id, stored, self._values, self._clock, self._limits)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

@@ -21,7 +21,7 @@ _EVERY_S = 600.0
 _ROWS = 10_000  # a statement
 _HOUR_MS = 3_600_000
 _DAY_MS = 86_400_000
-_RETRIES_S = 300.0  # at least; for so long what a publish left behind is kept, in case that it comes again
+_RETRIES_S = 300.0  # at least; for so long what a publish left behind is kept, in case it is repeated
 
 
 class Housekeeping:

@@ -17,7 +17,7 @@ from typing import Any
 from broker.actors.link import Link, LinkLost, SlotLink
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff, Delays
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.domain.placement import Placement
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
@@ -36,7 +36,7 @@ _RETRY = Backoff(0.02, 0.2, jitter=0)  # before an owner is asked again
 _CALL_S = 5.0  # of a call that does not wait for news
 _POLL_GRACE_S = 10.0
 _LEAVE_S = 1.0
-_HEADS_S = 0.5  # so that one owner that hangs does not let the polls of others lapse
+_HEADS_S = 0.5  # so that one owner that hangs does not let the polls of other owners lapse
 _OPEN_S = 0.5  # of a wait for a session, before a look at whether the topic is still wanted
 _OPEN_PAGE = 5_000  # topics in one call that opens a session or follows more
 
@@ -136,7 +136,7 @@ class LinkedFeed:
         return entries
 
     async def ask_heads(self, topics: Collection[str], seen: HeadSeen) -> None:
-        """See `Feed.ask_heads`."""
+        """Ask the owner of each topic, all at once, and return soon."""
         asked: dict[_Poller, list[str]] = {}
         for topic in topics:
             asked.setdefault(self._poller(topic), []).append(topic)
@@ -337,7 +337,7 @@ class _Poller:
             self._strays.add(following.number)
 
     async def ask_heads(self, topics: Sequence[str], seen: HeadSeen) -> None:
-        """See `Feed.ask_heads`."""
+        """Ask this owner; one that does not answer is passed over."""
         try:
             heads = await self._link.call("heads", topics, timeout_s=_HEADS_S)
         except LinkLost:
@@ -351,8 +351,7 @@ class _Poller:
         self._followings.clear()
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await cancel_and_wait(self._task)
         try:
             await self._link.call("leave", self._session, timeout_s=_LEAVE_S)
         except LinkLost:

@@ -6,10 +6,8 @@ from broker.domain.placement import Placement
 from broker.errors import FieldFault, Unavailable
 
 
-class Moved(Unavailable):
+class Moved(Unavailable, name="moved"):
     """Nothing was done, for another owner has the program. Ask that one, by `placement`."""
-
-    name = "moved"
 
     def __init__(
         self,

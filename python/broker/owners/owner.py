@@ -18,7 +18,7 @@ from broker.actors.placement import slot_name
 from broker.clock import Clock
 from broker.concurrency.batch_queue import BatchLimits
 from broker.concurrency.periodic import repeat
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.domain.placement import Placement
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
@@ -182,9 +182,7 @@ class Owner:
 
     async def close(self) -> None:
         """End the tasks, the sessions and the connections; what waits is answered `Unavailable`."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has reported those that failed
+        await cancel_and_wait(*self._tasks)  # `ended` has reported those that failed
         await self._channels.close()
         self._sessions.close_all()
         if self._recorder is not None:
@@ -217,7 +215,7 @@ class Owner:
     # -- following
 
     async def open(self, name: str, follows: Sequence[Follow]) -> list[FollowReply]:
-        """Begin a session anew with everything that it follows."""
+        """Begin a session again with everything that it follows."""
         session = self._sessions.open(name)
         return await self._follow(session, follows)
 

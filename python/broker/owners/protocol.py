@@ -123,8 +123,5 @@ class NewEventRow(NamedTuple):  # which is carried between processes in a third 
     metadata: bytes
 
 
-class HistoryLost(BrokerError):
+class HistoryLost(BrokerError, status=409, name="history_lost"):
     """The epoch is gone or the wanted entries are over the history limit; read the events by REST."""
-
-    status = 409
-    name = "history_lost"

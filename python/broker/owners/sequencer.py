@@ -78,7 +78,7 @@ _RULES: Mapping[type[Command], Rule] = {
 class Sequencer:
     """Plans one group. `add` each command in order, then take `replies`, `writes` and `entries`.
 
-    `heads` are where the programs then stand, but for those that a command touched as a whole.
+    `heads` are where the programs then stand, except those that a command touched as a whole.
     """
 
     def __init__(self, found: GroupState, now_ms: int, new_epoch: Callable[[], str]) -> None:

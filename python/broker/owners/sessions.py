@@ -104,7 +104,7 @@ class GatewaySession:
             self.news.set()
 
     def follow(self, follow: Follow, topic: Topic) -> Head:
-        """Begin or begin anew; returns the head after which entries will come."""
+        """Begin or begin again; returns the head after which entries will come."""
         self.unfollow(follow.number)
         position = Following(self, follow, topic)
         self.positions[follow.number] = position

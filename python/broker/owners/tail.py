@@ -2,7 +2,7 @@
 
 Whoever has something to tell writes a row in its own transaction; a tailed channel follows the rows by their
 numbers, which become visible in order. It is nudged when a row was written, and looks once a second while
-somebody follows, so a lost nudge costs a second and nothing else.
+a subscriber follows, so a lost nudge costs a second and nothing else.
 """
 
 import asyncio

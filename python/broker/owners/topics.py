@@ -40,7 +40,7 @@ Begun = Mapping[ProgramKey, Collection[str]]
 
 
 class Waiter(Protocol):
-    """Somebody who follows a topic."""
+    """A subscriber of a topic."""
 
     def wake(self) -> None:
         """Hear that there is something to read."""

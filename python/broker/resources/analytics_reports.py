@@ -16,7 +16,7 @@ from broker.analytics.snippet import build_snippet
 from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.values import Id, Model
-from broker.errors import BadGateway, GatewayTimeout, InsufficientScope, NotFound, SlowDown
+from broker.errors import BadGateway, GatewayTimeout, InsufficientScope
 from broker.operations.context import Context
 from broker.operations.registry import Effect, Operation, Route
 from broker.operations.results import Json, Stream
@@ -72,7 +72,6 @@ def _operation(method: str) -> Operation:
     return Operation(
         name=f"{method.lower()}AnalyticsReport",
         summary="Read a report of a project's analytics site",
-        params=ReportParams,
         result=Table,
         handler=_report,
         route=Route(
@@ -88,7 +87,7 @@ def _operation(method: str) -> Operation:
             ends_with_client=True,
         ),
         own_effect=Effect.NONE,
-        errors=(NotFound, InsufficientScope, SlowDown, BadGateway, GatewayTimeout),
+        errors=(BadGateway, GatewayTimeout),
         example={
             "projectId": "football",
             "method": "VisitsSummary.get",
@@ -104,7 +103,6 @@ OPERATIONS = (
     Operation(
         name="getAnalyticsSnippet",
         summary="Get the analytics script for overlays of a project",
-        params=SnippetParams,
         result=Script,
         handler=_snippet,
         route=Route(
@@ -114,7 +112,6 @@ OPERATIONS = (
             " accepts custom dimensions by name.",
             produces=(SCRIPT_TYPE,),
         ),
-        errors=(NotFound,),
         example={"projectId": "football"},
         tag="Analytics",
     ),

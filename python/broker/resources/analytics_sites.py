@@ -20,18 +20,18 @@ from broker.analytics.errors import (
     SiteNotFound,
     site_error,
 )
-from broker.analytics.plan import Assessment, State, Status, assess
+from broker.analytics.plan import State, Status, assess
 from broker.analytics.setup import SiteProject, complete, read_state
 from broker.analytics.site import SiteIds
-from broker.analytics.wanted import Scope, WantedDimension, WantedReport
+from broker.analytics.wanted import Scope, WantedDimension
 from broker.domain import permissions
 from broker.domain.audit import Actor, AuditEntry
 from broker.domain.idempotency import Repeated
 from broker.domain.values import FreeObject, Id, Model
-from broker.errors import BrokerError, Conflict, NotFound
+from broker.errors import BrokerError, Conflict
 from broker.operations.analytics_platform import AnalyticsPlatforms, OpenedProject
 from broker.operations.context import Context
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Reply
 from broker.storage.analytics import Lease
 
@@ -259,6 +259,7 @@ def _project(opened: OpenedProject) -> SiteProject:
 
 def _status(state: State, platforms: AnalyticsPlatforms) -> SiteStatus:
     found, told = state.found, assess(platforms.wanted, state)
+    ids = told.ids.dimensions
     # A site of another group is not the project's, so nothing of it is told.
     shown = found if found is not None and state.is_own else None
     return SiteStatus(
@@ -267,7 +268,7 @@ def _status(state: State, platforms: AnalyticsPlatforms) -> SiteStatus:
         id_site=state.ids.id_site,
         site=dict(shown.site) if shown else None,
         dimensions=[dict(one.raw) for one in shown.dimensions or ()] if shown else [],
-        dimension_ids=_dimension_ids(told),
+        dimension_ids=DimensionIds(visit=dict(ids[Scope.VISIT]), action=dict(ids[Scope.ACTION])),
         missing_dimensions=[MissingDimension(**_named(one)) for one in told.missing_dimensions],
         bad_dimensions=[
             FaultyDimension(**_named(bad.wanted), reason=bad.reason, ids=list(bad.ids))
@@ -279,35 +280,24 @@ def _status(state: State, platforms: AnalyticsPlatforms) -> SiteStatus:
             FaultyReport(name=bad.wanted.name, reason=bad.reason, ids=list(bad.ids))
             for bad in told.bad_reports
         ],
-        missing_reports=[_missing(one) for one in told.missing_reports],
+        missing_reports=[MissingReport(name=one.name) for one in told.missing_reports],
         proxy_has_access=found is not None and state.is_own and found.can_be_read,
     )
-
-
-def _dimension_ids(told: Assessment) -> DimensionIds:
-    ids = told.ids.dimensions
-    return DimensionIds(visit=dict(ids[Scope.VISIT]), action=dict(ids[Scope.ACTION]))
 
 
 def _named(wanted: WantedDimension) -> dict[str, Any]:
     return {"name": wanted.name, "scope": wanted.scope}
 
 
-def _missing(wanted: WantedReport) -> MissingReport:
-    return MissingReport(name=wanted.name)
-
-
-_TAG = "Analytics"
 _PATH = "/projects/{projectId}/analytics/site"
 _ONE = {"projectId": "football"}
 _CONCURRENT = "While a set-up of the project is under way, another one is 409."
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Analytics",
     Operation(
         name="getAnalyticsSite",
         summary="Verify a project's analytics site",
-        params=SiteParams,
-        result=SiteStatus,
         handler=_get_site,
         route=Route(
             "GET",
@@ -316,14 +306,12 @@ OPERATIONS = (
             " PUT cannot correct a difference: an item exists twice, is inactive, or is defined"
             " differently.",
         ),
-        errors=(NotFound, SiteNotFound, PlatformError),
+        errors=(SiteNotFound, PlatformError),
         example=_ONE,
-        tag=_TAG,
     ),
     Operation(
         name="createAnalyticsSite",
         summary="Create a project's analytics site",
-        params=SiteParams,
         result=SiteStatus,
         handler=_create_site,
         is_resumable=True,
@@ -337,15 +325,12 @@ OPERATIONS = (
             location="/projects/{projectId}/analytics/site",
             locates_itself=True,
         ),
-        errors=(NotFound, SiteExists, BadConfig, PlatformError, Conflict),
+        errors=(SiteExists, BadConfig, PlatformError),
         example=_ONE,
-        tag=_TAG,
     ),
     Operation(
         name="completeAnalyticsSite",
         summary="Complete a project's analytics site",
-        params=SiteParams,
-        result=SiteStatus,
         handler=_complete_site,
         is_resumable=True,
         route=Route(
@@ -354,8 +339,7 @@ OPERATIONS = (
             description="Adds what the site lacks, as POST does. Needs a site id in the project's metadata,"
             f" and GET must not answer `errors`. {_CONCURRENT}",
         ),
-        errors=(NotFound, SiteNotFound, BadConfig, PlatformError, Conflict),
+        errors=(SiteNotFound, BadConfig, PlatformError),
         example=_ONE,
-        tag=_TAG,
     ),
 )

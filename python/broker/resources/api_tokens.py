@@ -14,10 +14,10 @@ from broker.domain import permissions
 from broker.domain.api_tokens import ApiToken, NewApiToken, build_secret, hash_secret
 from broker.domain.audit import Actor
 from broker.domain.values import Id, Model, Name, Time
-from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
+from broker.errors import InvalidRequest
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Result
 
 
@@ -59,7 +59,7 @@ async def create_api_token(context: Context, params: NewApiTokenParams) -> NewAp
 
 async def list_api_tokens(context: Context, _params: NoParams) -> list[ApiToken]:
     """The caller's API tokens, oldest first."""
-    return await context.services.api_tokens.list(context.principal.account, _subject(context))
+    return await context.services.api_tokens.list(context.principal.account, context.subject)
 
 
 async def delete_api_token(context: Context, params: ApiTokenParams) -> None:
@@ -73,19 +73,13 @@ def _without_secret(made: Result) -> ApiToken:
     return ApiToken.model_construct(**{name: getattr(made, name) for name in ApiToken.model_fields})
 
 
-def _subject(context: Context) -> str:
-    assert context.principal.subject is not None, "the audience lets no caller without a token in"
-    return context.principal.subject
-
-
-_TAG = "Users"
 _REVOKED_WITH = "A new password or a lower role of the user revokes all of them."
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Users",
     Operation(
         name="createApiToken",
         summary="Create an API token",
-        params=NewApiTokenParams,
         result=NewApiToken | ApiToken,
         handler=create_api_token,
         route=Route(
@@ -97,26 +91,18 @@ OPERATIONS = (
             " with the same `Idempotency-Key` gets the reply without it. An API token, and a token that came"
             f" from one, makes none (403). {_REVOKED_WITH}",
         ),
-        errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         kept=_without_secret,
         example={"name": "Graphics controller", "expires": "2036-07-19T22:00:00.000Z"},
-        tag=_TAG,
     ),
     Operation(
         name="listApiTokens",
         summary="List the caller's API tokens",
-        params=NoParams,
-        result=list[ApiToken],
         handler=list_api_tokens,
         route=Route("GET", "/users/me/tokens"),
-        errors=(Unauthenticated, InsufficientScope),
-        tag=_TAG,
     ),
     Operation(
         name="deleteApiToken",
         summary="Revoke one of the caller's API tokens",
-        params=ApiTokenParams,
-        result=None,
         handler=delete_api_token,
         route=Route(
             "DELETE",
@@ -124,8 +110,6 @@ OPERATIONS = (
             status=204,
             description="Within seconds, the token and access tokens obtained with it are refused.",
         ),
-        errors=(Unauthenticated, InsufficientScope, NotFound),
         example={"tokenId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"},
-        tag=_TAG,
     ),
 )

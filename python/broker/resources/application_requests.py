@@ -27,11 +27,9 @@ from broker.domain.values import Id, Model, Name
 from broker.errors import (
     BadGateway,
     GatewayTimeout,
-    InsufficientScope,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    SlowDown,
     field_path,
 )
 from broker.fetching.errors import ForbiddenUrl
@@ -157,16 +155,7 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
             is_proxy=True,
             headers=(STATUS_HEADER,),
         ),
-        errors=(
-            InvalidRequest,
-            InsufficientScope,
-            ForbiddenUrl,
-            NotFound,
-            MethodNotAllowed,
-            SlowDown,
-            BadGateway,
-            GatewayTimeout,
-        ),
+        errors=(ForbiddenUrl, MethodNotAllowed, BadGateway, GatewayTimeout),
         example={
             "projectId": "football",
             "version": "1",

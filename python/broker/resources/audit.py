@@ -84,20 +84,15 @@ OPERATIONS = (
     Operation(
         name="filterAudit",
         summary="Search the log of administrative changes",
-        params=AuditParams,
-        result=AuditPage,
         handler=_filter_audit,
         route=Route(
             "GET",
             "/audit",
-            description=(
-                "Changes and deletions of accounts, identity providers, users, API tokens, projects,"
-                " revisions and programs: who made them, and when. Entries contain no passwords and no"
-                " tokens. `from` is inclusive, `to` exclusive. `search` matches actions, targets and user"
-                " names. Entries are kept for {audit_days} days; 0 is for ever."
-            ),
+            description="Changes and deletions of accounts, identity providers, users, API tokens, projects,"
+            " revisions and programs: who made them, and when. Entries contain no passwords and no"
+            " tokens. `from` is inclusive, `to` exclusive. `search` matches actions, targets and user"
+            " names. Entries are kept for {audit_days} days; 0 is for ever.",
         ),
-        errors=(InvalidRequest,),
         example={"action": "user.created,user.deleted", "limit": 20},
         tag="Audit",
     ),

@@ -156,7 +156,6 @@ OPERATIONS = (
     Operation(
         name="connect",
         summary="Find a gateway for a WebSocket or an event stream",
-        params=ConnectParams,
         result=Connect,
         handler=connect,
         route=Route("GET", "/connect"),

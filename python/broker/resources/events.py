@@ -22,12 +22,12 @@ from broker.domain.values import (
     bounded,
     limited_by,
 )
-from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, SlowDown
+from broker.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarge
 from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program, check_publisher
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Json
 from broker.owners.commands import DeleteEvent, DeleteEvents, EventChanges, Publish, UpdateEvent
 from broker.owners.encoding import batch_json
@@ -35,8 +35,6 @@ from broker.owners.protocol import NewEventRow
 from broker.resources.event_lists import (
     NDJSON,
     EventExport,
-    ExportParams,
-    ListEventsParams,
     export_events,
     list_events,
 )
@@ -225,8 +223,7 @@ def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | Ne
     if not params.events:
         raise InvalidRequest.of_field("events", "must have at least one event")
     if len(params.events) > limit:
-        message = f"must not have over {limit} events"
-        raise PayloadTooLarge(f"events: {message}", faults=[FieldFault("events", message)])
+        raise PayloadTooLarge.of_field("events", f"must not have over {limit} events")
     return params.events
 
 
@@ -300,40 +297,36 @@ def _event_id(params: EventParams | UpdateEventParams) -> str:
         raise NotFound(f"there is no such event in program {params.program_id}") from None
 
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Program events",
     Operation(
         name="getProgramEvents",
         summary="List all events of a program, ordered by timecode and seq",
-        params=ListEventsParams,
         result=list[Event],
         handler=list_events,
         route=Route(
             "GET",
             "/programs/{programId}/events",
-            description=(
-                "With `to`, caches may keep the response, for an hour if `to` is over a minute in the"
-                " past. The list is a snapshot, however long it takes to read. With `limit` the snapshot"
-                " is read in pages: as long as there are more, `Link` with `rel=next` (RFC 8288) is the"
-                " URL of the next page. If the events have been erased or replaced since the first page,"
-                " the next one is 409. Without `limit`, one address may read {lists_per_address} lists of"
-                " over 200 events concurrently and begin {lists_rate_per_address} per second (burst"
-                " {lists_burst_per_address}), and one account {lists_per_account} and"
-                " {lists_rate_per_account} (burst {lists_burst_per_account}), counted separately with and"
-                " without a token; 0 is no limit. Over WebSocket `withCursor: true` makes the result an"
-                " object of `items` and `cursor`, which is null after the last page."
-            ),
+            description="With `to`, caches may keep the response, for an hour if `to` is over a minute in the"
+            " past. The list is a snapshot, however long it takes to read. With `limit` the snapshot"
+            " is read in pages: as long as there are more, `Link` with `rel=next` (RFC 8288) is the"
+            " URL of the next page. If the events have been erased or replaced since the first page,"
+            " the next one is 409. Without `limit`, one address may read {lists_per_address} lists of"
+            " over 200 events concurrently and begin {lists_rate_per_address} per second (burst"
+            " {lists_burst_per_address}), and one account {lists_per_account} and"
+            " {lists_rate_per_account} (burst {lists_burst_per_account}), counted separately with and"
+            " without a token; 0 is no limit. Over WebSocket `withCursor: true` makes the result an"
+            " object of `items` and `cursor`, which is null after the last page.",
             headers=("Link",),
         ),
         former_names=("admin/getProgramEvents",),
-        errors=(NotFound, Conflict, SlowDown),
+        errors=(Conflict,),
         has_cursor=True,
         example={"programId": "final-2026", "from": 0},
-        tag="Program events",
     ),
     Operation(
         name="producer",
         summary="Publish one event, or a batch of events, to all subscribers of the program",
-        params=PublishParams,
         result=Event | EventBatch,
         handler=_publish,
         route=Route(
@@ -344,41 +337,31 @@ OPERATIONS = (
             location="/programs/{programId}/events/{id}",
             locates_itself=True,
         ),
-        errors=(NotFound, Conflict),
         is_owners=True,
         example=_EXAMPLE_EVENT | {"programId": "final-2026"},
-        tag="Program events",
     ),
     Operation(
         name="deleteAllProgramEvents",
         summary="Delete all events of a program",
-        params=ProgramParams,
-        result=Deleted,
         handler=_delete_events,
         route=Route("DELETE", "/programs/{programId}/events"),
         former_names=("admin/deleteAllProgramEvents",),
-        errors=(NotFound,),
         is_owners=True,
         example={"programId": "final-2026"},
-        tag="Program events",
     ),
     Operation(
         name="filterProgramEvents",
         summary="Search events of a program",
-        params=FilterEventsParams,
         result=EventPage,
         handler=_filter_events,
         route=Route(
             "GET", "/programs/{programId}/events/filter", description="`search` matches names and metadata."
         ),
-        errors=(NotFound,),
         example={"programId": "final-2026", "search": "score", "limit": 20},
-        tag="Program events",
     ),
     Operation(
         name="exportProgramEvents",
         summary="Export the events of a program",
-        params=ExportParams,
         result=EventExport,
         handler=export_events,
         route=Route(
@@ -388,25 +371,19 @@ OPERATIONS = (
             produces=("application/json", NDJSON),
             headers=("Content-Disposition",),
         ),
-        errors=(NotFound, SlowDown),
         example={"programId": "final-2026"},
-        tag="Program events",
     ),
     Operation(
         name="getProgramEvent",
         summary="Get an event",
-        params=EventParams,
         result=Event,
         handler=_get_event,
         route=Route("GET", "/programs/{programId}/events/{eventId}"),
-        errors=(NotFound,),
         example=_ONE,
-        tag="Program events",
     ),
     Operation(
         name="updateProgramEvent",
         summary="Change an event and notify the subscribers of the program",
-        params=UpdateEventParams,
         result=Event,
         handler=_update_event,
         route=Route(
@@ -415,21 +392,15 @@ OPERATIONS = (
             description="Returns the content of the notification `eventUpdated`, with its `seq`. The stored"
             " event keeps the `seq` of its publishing, by which lists are ordered.",
         ),
-        errors=(NotFound,),
         is_owners=True,
         example=_ONE | {"metadata": {"home": 2, "away": 2}},
-        tag="Program events",
     ),
     Operation(
         name="deleteProgramEvent",
         summary="Delete an event and notify the subscribers of the program",
-        params=EventParams,
-        result=None,
         handler=_delete_event,
         route=Route("DELETE", "/programs/{programId}/events/{eventId}", status=204),
-        errors=(NotFound,),
         is_owners=True,
         example=_ONE,
-        tag="Program events",
     ),
 )

@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from broker.domain.values import FIRST_FAULT, Model
-from broker.errors import BrokerError, FieldFault, InvalidRequest, PayloadTooLarge
+from broker.errors import BrokerError, InvalidRequest, PayloadTooLarge
 from broker.fetching.urls import parse_url
 from broker.images.purges import source_of
 from broker.operations.context import Context
-from broker.operations.registry import Effect, Operation, Route
+from broker.operations.registry import Effect, Operation, Route, of_resource
 from broker.storage.image_purges import ALL
 
 MAX_URL_CHARACTERS = 8_192  # a head of HTTP takes no more
@@ -67,8 +67,7 @@ async def _warm(context: Context, params: WarmParams) -> WarmedPictures:
     urls = [_checked(url, f"urls[{place}]") for place, url in enumerate(params.urls)]
     wanted = [(url, options) for url in urls for options in params.options or ["-"]]
     if len(wanted) > MAX_PICTURES:
-        message = f"must not make over {MAX_PICTURES} pictures with options"
-        raise PayloadTooLarge(f"urls: {message}", faults=[FieldFault("urls", message)])
+        raise PayloadTooLarge.of_field("urls", f"must not make over {MAX_PICTURES} pictures with options")
     made = await context.services.image_warmer.warm(context.principal.account, wanted)
     return WarmedPictures(
         pictures=[
@@ -87,46 +86,35 @@ def _checked(url: str, field: str) -> str:
     return url
 
 
-_TAG = "Images"
 _URL = "https://cdn.example.com/players/kim.jpg"
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Images",
     Operation(
         name="purgeImages",
         summary="Purge a source image, or all of the account, from the caches",
-        params=PurgeParams,
-        result=None,
         handler=_purge,
         route=Route(
             "POST",
             "/images/purge",
             status=204,
-            description=(
-                "Removes results, the source, its faces and cached errors from memory and disk of every"
-                " node within five seconds. Copies in browsers and intermediate caches remain."
-            ),
+            description="Removes results, the source, its faces and cached errors from memory and disk of"
+            " every node within five seconds. Copies in browsers and intermediate caches remain.",
         ),
         example={"url": _URL},
-        tag=_TAG,
     ),
     Operation(
         name="warmImages",
         summary="Produce images before they are requested",
-        params=WarmParams,
-        result=WarmedPictures,
         handler=_warm,
         route=Route(
             "POST",
             "/images/warm",
-            description=(
-                f"At most {MAX_PICTURES} pictures, the pairs of `urls` and `options`. Answers when they are"
-                " there, with the status that each has; those that take too long are 503."
-            ),
+            description=f"At most {MAX_PICTURES} pictures, the pairs of `urls` and `options`. Answers when"
+            " they are there, with the status that each has; those that take too long are 503.",
             ends_with_client=True,
         ),
-        errors=(PayloadTooLarge,),
         own_effect=Effect.NONE,
         example={"urls": [_URL], "options": ["w=400,h=400,fit=face"]},
-        tag=_TAG,
     ),
 )

@@ -22,7 +22,7 @@ from pydantic import ConfigDict, Field
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
 from broker.domain.values import FIRST_FAULT, NEVER_NULL, Id, Model, bounded, limited_by
-from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
+from broker.errors import InvalidRequest, PayloadTooLarge, Unavailable
 from broker.ids import IdSource
 from broker.operations.context import Context
 from broker.operations.invoke import validate
@@ -106,8 +106,9 @@ async def _stage(context: Context, params: ImportParams, import_id: str) -> int:
     async with aclosing(_elements(context, params)) as elements:
         async for event in elements:
             if count == settings.import_limit_events:
-                message = f"must not have over {settings.import_limit_events} events"
-                raise PayloadTooLarge(f"events: {message}", faults=[FieldFault("events", message)])
+                raise PayloadTooLarge.of_field(
+                    "events", f"must not have over {settings.import_limit_events} events"
+                )
             metadata = compact(event.metadata, f"events[{count}].metadata", settings.metadata_limit_bytes)
             count += 1
             if context.key is not None:
@@ -209,20 +210,15 @@ OPERATIONS = (
     Operation(
         name="importProgramEvents",
         summary="Replace all events of a program",
-        params=ImportParams,
-        result=ImportResult,
         handler=_import_events,
         route=Route(
             "POST",
             "/programs/{programId}/events/import",
             streams_body=True,
             echoed=("programId",),
-            description=(
-                "Imports all events or none. The events are not pushed; subscribers receive"
-                " `historyReplaced`. An `access_token` in the body must be its first member."
-            ),
+            description="Imports all events or none. The events are not pushed; subscribers receive"
+            " `historyReplaced`. An `access_token` in the body must be its first member.",
         ),
-        errors=(NotFound, Conflict),
         is_owners=True,
         example={
             "programId": "final-2026",

@@ -103,7 +103,7 @@ class TokenExpiringNotice(Notice):
 
 
 class ReconnectNotice(Notice):
-    """This gateway stops: connect anew after so many milliseconds, to another one."""
+    """This gateway stops: connect again after so many milliseconds, to another one."""
 
     after_ms: int
 
@@ -134,7 +134,7 @@ class ClosedNotice(Notice):
     Attributes:
         code: as it would close a WebSocket; 1000 where the subscription is over.
         reason: why, as one word or a few.
-        after_ms: how long to wait before another request; drawn anew for each stream.
+        after_ms: how long to wait before another request; drawn again for each stream.
     """
 
     code: int

@@ -1,7 +1,5 @@
 """Programs: create, read, change, delete, list and filter them."""
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 from enum import StrEnum
 from typing import Annotated
 
@@ -20,12 +18,12 @@ from broker.domain.programs import (
     program_json,
 )
 from broker.domain.values import FIRST_FAULT, FreeObject, Id, Model, Name, Time
-from broker.errors import Conflict, InvalidRequest, NotFound
+from broker.errors import InvalidRequest
 from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import WITHOUT_PROJECT, allowed_program
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Json, Stream
 from broker.owners.commands import DeleteProgram, ProgramChanges, UpdateProgram
 from broker.storage.programs import ProgramQuery
@@ -212,18 +210,8 @@ async def _get_last_update(context: Context, params: ProgramParams) -> LastUpdat
 async def _get_producer_programs(context: Context, _params: NoParams) -> Stream:
     services, principal = context.services, context.principal
     now_ms = services.clock.now_ms()
-
-    async def chunks() -> AsyncIterator[bytes]:
-        pages = services.programs.list_open(principal.account, _projects(context), now_ms)
-        opening = b"["
-        async with aclosing(pages):
-            async for page in pages:
-                programs = (ProgramResource.of(program, now_ms) for program in page)
-                yield opening + b",".join(to_json(program, by_alias=True) for program in programs)
-                opening = b","
-        yield b"[]" if opening == b"[" else b"]"
-
-    return Stream(chunks())
+    pages = services.programs.list_open(principal.account, _projects(context), now_ms)
+    return Stream.of_pages(pages, lambda program: ProgramResource.of(program, now_ms))
 
 
 async def _filter_programs(context: Context, params: FilterProgramsParams) -> ProgramPage:
@@ -265,90 +253,66 @@ def _check_times(params: CreateProgramParams | UpdateProgramParams) -> None:
         raise InvalidRequest.of_field("scheduledEndTime", "must not be before scheduledStartTime") from None
 
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Programs",
     Operation(
         name="admin/createProgram",
         summary="Create a program",
-        params=CreateProgramParams,
         result=ProgramResource,
         handler=_create_program,
         route=Route("POST", "/programs", status=201, location="/programs/{id}"),
-        errors=(Conflict,),
         example=_EXAMPLE,
-        tag="Programs",
     ),
     Operation(
         name="getProducerPrograms",
         summary="List programs that have not ended and that the caller may publish to, newest first",
-        params=NoParams,
         result=list[ProgramResource],
         handler=_get_producer_programs,
         route=Route("GET", "/programs"),
-        tag="Programs",
     ),
     Operation(
         name="filterPrograms",
         summary="Search the programs that the caller may publish to",
-        params=FilterProgramsParams,
-        result=ProgramPage,
         handler=_filter_programs,
         route=Route(
             "GET",
             "/programs/filter",
-            description=(
-                "`search` matches ids and names. `from` and `to` select programs whose scheduled interval"
-                " overlaps the range; a missing scheduled time is unbounded. `projectId=undefined`"
-                " selects programs without a project."
-            ),
+            description="`search` matches ids and names. `from` and `to` select programs whose scheduled"
+            " interval overlaps the range; a missing scheduled time is unbounded. `projectId=undefined`"
+            " selects programs without a project.",
         ),
         example={"status": "live,scheduled", "limit": 20, "sort": "name"},
-        tag="Programs",
     ),
     Operation(
         name="getProgram",
         summary="Get a program",
-        params=ProgramParams,
         result=ProgramResource,
         handler=_get_program,
         route=Route("GET", "/programs/{programId}"),
-        errors=(NotFound,),
         example={"programId": "final-2026"},
-        tag="Programs",
     ),
     Operation(
         name="updateProgram",
         summary="Update a program",
-        params=UpdateProgramParams,
-        result=ProgramResource,
         handler=_update_program,
         route=Route("PUT", "/programs/{programId}", repeated=("id",)),
         former_names=("admin/updateProgram",),
-        errors=(NotFound,),
         is_owners=True,
         example=_EXAMPLE | {"programId": "final-2026"},
-        tag="Programs",
     ),
     Operation(
         name="admin/deleteProgram",
         summary="Delete a program and all its events",
-        params=ProgramParams,
-        result=None,
         handler=_delete_program,
         route=Route("DELETE", "/programs/{programId}", status=204),
-        errors=(NotFound,),
         is_owners=True,
         example={"programId": "rehearsal"},
-        tag="Programs",
     ),
     Operation(
         name="getLastUpdate",
         summary="Get the time of the last change of a program and the position of its history",
-        params=ProgramParams,
-        result=LastUpdate,
         handler=_get_last_update,
         route=Route("GET", "/programs/{programId}/lastUpdate"),
-        errors=(NotFound,),
         example={"programId": "final-2026"},
-        tag="Programs",
     ),
 )

@@ -5,8 +5,7 @@ there. Belonging to a project is a matter of the user's `projectIds`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any
 
 from pydantic import Field
@@ -16,15 +15,15 @@ from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import Actor
 from broker.domain.programs import ProgramResource
-from broker.domain.projects import Description, Project
+from broker.domain.projects import DescriptionText, Project
 from broker.domain.users import User
 from broker.domain.values import FreeObject, Id, Model, Name
 from broker.errors import Conflict, InvalidRequest, NotFound, OutcomeUnknown, Unavailable
 from broker.operations.context import Context
-from broker.operations.etags import etag_of, require_match
+from broker.operations.etags import etag_of, require_match, tagged
 from broker.operations.listing import NoParams
 from broker.operations.metadata import compact
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Json, Stream
 from broker.owners.commands import DeleteProgram
 
@@ -44,7 +43,7 @@ class CreateProjectParams(Model):
 
     id: Id | None = Field(default=None, description="Generated when absent.")
     name: Name
-    description: Description | None = None
+    description: DescriptionText | None = None
     metadata: FreeObject | None = None
 
 
@@ -57,7 +56,7 @@ class UpdateProjectParams(Model):
     project_id: Id
     id: Id | None = Field(default=None, description="The project's id, which cannot change.")
     name: Name = ""
-    description: Description | None = None
+    description: DescriptionText | None = None
     metadata: FreeObject | None = None
     created_time: object = Field(default=None, description="Ignored.")
     updated_time: object = Field(default=None, description="Ignored.")
@@ -89,7 +88,7 @@ async def _create_project(context: Context, params: CreateProjectParams) -> Json
     )
     result = to_json(project, by_alias=True)
     await services.projects.create(context.principal.account, project, Actor.of(context.principal))
-    return _tagged(result)
+    return tagged(result)
 
 
 async def _get_project(context: Context, params: ProjectParams) -> Json:
@@ -155,7 +154,7 @@ async def _delete_programs(context: Context, project_id: str) -> bool:
 
 async def _delete_program(context: Context, project_id: str, program_id: str) -> None:
     services, account = context.services, context.principal.account
-    with suppress(NotFound):  # somebody else was faster, or has moved it to another project
+    with suppress(NotFound):  # another request was faster, or has moved it to another project
         by = Actor.of(context.principal)
         await services.owners.submit(
             DeleteProgram(services.ids.uuid7(), account, program_id, by, of_project=project_id)
@@ -175,82 +174,55 @@ async def _list_project_programs(context: Context, params: ProjectParams) -> Str
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
     now_ms = services.clock.now_ms()
-
-    async def chunks() -> AsyncIterator[bytes]:
-        opening = b"["
-        async with aclosing(services.projects.programs(account, params.project_id)) as pages:
-            async for page in pages:
-                programs = (ProgramResource.of(program, now_ms) for program in page)
-                yield opening + b",".join(to_json(program, by_alias=True) for program in programs)
-                opening = b","
-        yield b"[]" if opening == b"[" else b"]"
-
-    return Stream(chunks())
+    pages = services.projects.programs(account, params.project_id)
+    return Stream.of_pages(pages, lambda program: ProgramResource.of(program, now_ms))
 
 
 def _resource(project: Project) -> Json:
-    return _tagged(to_json(project, by_alias=True))
+    return tagged(to_json(project, by_alias=True))
 
 
-def _tagged(body: bytes) -> Json:
-    return Json(body, {"ETag": etag_of(body), "Cache-Control": "private, no-cache"})
-
-
-_TAG = "Projects"
 _ONE = {"projectId": "football"}
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Projects",
     Operation(
         name="listProjects",
         summary="List the projects that the caller belongs to, or all for admins",
-        params=NoParams,
-        result=list[Project],
         handler=_list_projects,
         route=Route("GET", "/projects"),
-        tag=_TAG,
     ),
     Operation(
         name="createProject",
         summary="Create a project",
-        params=CreateProjectParams,
         result=Project,
         handler=_create_project,
         route=Route("POST", "/projects", status=201, location="/projects/{id}"),
-        errors=(Conflict,),
         example=_EXAMPLE,
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="getProject",
         summary="Get a project",
-        params=ProjectParams,
         result=Project,
         handler=_get_project,
         route=Route("GET", "/projects/{projectId}"),
-        errors=(NotFound,),
         example=_ONE,
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="updateProject",
         summary="Change a project",
-        params=UpdateProjectParams,
         result=Project,
         handler=_update_project,
         route=Route("PUT", "/projects/{projectId}"),
-        errors=(NotFound,),
         honours_if_match=True,
         example=_ONE | {"name": "Football 2026"},
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="deleteProject",
         summary="Delete a project with its revisions and stored values",
-        params=DeleteProjectParams,
-        result=None,
         handler=_delete_project,
         route=Route(
             "DELETE",
@@ -259,30 +231,21 @@ OPERATIONS = (
             description="The users of the project lose their membership. Deleting a project that has programs"
             " is 409 without `cascade`.",
         ),
-        errors=(NotFound, Conflict),
         example={"projectId": "season-2025", "cascade": True},
-        tag=_TAG,
     ),
     Operation(
         name="listProjectUsers",
         summary="List the users who belong to a project, by name",
-        params=ProjectParams,
-        result=list[User],
         handler=_list_project_users,
         route=Route("GET", "/projects/{projectId}/users"),
-        errors=(NotFound,),
         example=_ONE,
-        tag=_TAG,
     ),
     Operation(
         name="listProjectPrograms",
         summary="List all programs of a project, newest first",
-        params=ProjectParams,
         result=list[ProgramResource],
         handler=_list_project_programs,
         route=Route("GET", "/projects/{projectId}/programs"),
-        errors=(NotFound,),
         example=_ONE,
-        tag=_TAG,
     ),
 )

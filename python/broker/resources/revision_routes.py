@@ -1,11 +1,9 @@
 """The routes of application revisions."""
 
 from broker.domain.revisions import LiveRevision, Revision
-from broker.errors import Conflict, NotFound
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 from broker.resources import revisions
 
-_TAG = "Application revisions"
 _AT = "/projects/{projectId}/application"
 _PROJECT = {"projectId": "football"}
 _REVISION = _PROJECT | {"revisionId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
@@ -17,7 +15,6 @@ def _create(name: str, path: str, summary: str) -> Operation:
     return Operation(
         name=name,
         summary=summary,
-        params=revisions.CreateRevisionParams,
         result=Revision,
         handler=revisions.create,
         route=Route(
@@ -26,54 +23,43 @@ def _create(name: str, path: str, summary: str) -> Operation:
             status=201,
             location="/projects/{projectId}/application/revisions/{id}",
         ),
-        errors=(NotFound, Conflict),
         example=_NEW,
         has_etag=True,
-        tag=_TAG,
     )
 
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Application revisions",
     Operation(
         name="getPublishedRevision",
         summary="Get the latest published revision",
-        params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_published,
         route=Route("GET", _AT, description=_LATEST),
-        errors=(NotFound,),
         example=_PROJECT,
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="getRevisionByStatus",
         summary="Get the latest revision of a status",
-        params=revisions.StatusParams,
         result=Revision,
         handler=revisions.get_by_status,
         route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
-        errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="getLatestRevision",
         summary="Get the latest published revision, or the latest draft when none is published",
-        params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_latest,
         route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
-        errors=(NotFound,),
         example=_PROJECT,
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="getRevisionByVersion",
         summary="Get a revision by its id or its version",
-        params=revisions.VersionParams,
         result=Revision,
         handler=revisions.get_by_version,
         route=Route(
@@ -81,41 +67,31 @@ OPERATIONS = (
             f"{_AT}/version/{{version}}",
             description="An id takes precedence over a version.",
         ),
-        errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="getLiveRevision",
         summary="Get the end-user view of a published revision",
-        params=revisions.VersionParams,
         result=LiveRevision,
         handler=revisions.get_live,
         route=Route(
             "GET",
             f"{_AT}/live/{{version}}",
-            description=(
-                "By id or version; `latest` is the most recently created published revision. Data sources"
-                " have only `id`, `name` and `type`. Members named like a credential are removed at any"
-                " depth."
-            ),
+            description="By id or version; `latest` is the most recently created published revision. Data"
+            " sources have only `id`, `name` and `type`. Members named like a credential are removed at any"
+            " depth.",
         ),
-        errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="listRevisions",
         summary="List the revisions of a project, newest first",
-        params=revisions.ListRevisionsParams,
         result=list[Revision],
         handler=revisions.list_revisions,
         route=Route("GET", f"{_AT}/revisions"),
-        errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
-        tag=_TAG,
     ),
     _create("createRevision", f"{_AT}/revisions", "Create a revision"),
     _create(
@@ -124,19 +100,15 @@ OPERATIONS = (
     Operation(
         name="getRevision",
         summary="Get a revision",
-        params=revisions.RevisionParams,
         result=Revision,
         handler=revisions.get,
         route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
-        errors=(NotFound,),
         example=_REVISION,
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="updateRevision",
         summary="Change a revision",
-        params=revisions.UpdateRevisionParams,
         result=Revision,
         handler=revisions.update,
         route=Route(
@@ -144,32 +116,25 @@ OPERATIONS = (
             f"{_AT}/revisions/{{revisionId}}",
             description="The content of a published revision cannot change, and it cannot become a draft.",
         ),
-        errors=(NotFound, Conflict),
         honours_if_match=True,
         example=_REVISION | {"status": "published"},
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="patchRevision",
         summary="Patch a revision",
-        params=revisions.PatchRevisionParams,
         result=Revision,
         handler=revisions.patch,
         route=Route(
             "PATCH",
             f"{_AT}/revisions/{{revisionId}}",
-            description=(
-                "A JSON Patch (RFC 6902) or JSON Merge Patch (RFC 7396) of `title`, `description`, `version`,"
-                " `status` and `content`. Over WebSocket the patch is the param `patch`."
-            ),
+            description="A JSON Patch (RFC 6902) or JSON Merge Patch (RFC 7396) of `title`, `description`,"
+            " `version`, `status` and `content`. Over WebSocket the patch is the param `patch`.",
             consumes=(revisions.JSON_PATCH, revisions.MERGE_PATCH),
             whole_body="patch",
         ),
-        errors=(NotFound, Conflict),
         honours_if_match=True,
         example=_REVISION | {"patch": {"title": "Season 2027"}},
         has_etag=True,
-        tag=_TAG,
     ),
 )

@@ -1,7 +1,6 @@
 """Application revisions: create, find, change and patch them, and their end-user view."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import orjson
@@ -17,21 +16,21 @@ from broker.domain.patches import (
     apply_merge_patch,
     json_patch_schema,
 )
-from broker.domain.projects import Description
+from broker.domain.projects import DescriptionText
 from broker.domain.revisions import (
     MAX_VERSION_CHARACTERS,
     WRITABLE,
     Revision,
     RevisionFields,
     RevisionStatus,
-    Status,
-    Version,
+    StatusField,
+    VersionField,
     require_change,
 )
 from broker.domain.values import STORABLE, FreeObject, Id, Model, Name, check_storable, limited_by
 from broker.errors import InvalidRequest, NotFound
 from broker.operations.context import Context
-from broker.operations.etags import etag_of, require_match
+from broker.operations.etags import etag_of, require_match, tagged
 from broker.operations.invoke import validate
 from broker.operations.metadata import compact
 from broker.operations.results import Json, Stream
@@ -54,9 +53,9 @@ class RevisionPatch(Model):
     """What to change. Absent fields are kept; null clears `title`, `description` and `content`."""
 
     title: Name | None = None
-    description: Description | None = None
-    version: Version = ""
-    status: Status = RevisionStatus.DRAFT
+    description: DescriptionText | None = None
+    version: VersionField = ""
+    status: StatusField = RevisionStatus.DRAFT
     content: FreeObject | None = Field(default=None, json_schema_extra=limited_by("body_limit_bytes"))
 
 
@@ -81,7 +80,7 @@ class _PatchSchema:
         return {"anyOf": [listed, merged]}
 
 
-Patch = Annotated[Any, BeforeValidator(_check_patch), _PatchSchema()]
+PatchDocument = Annotated[Any, BeforeValidator(_check_patch), _PatchSchema()]
 
 
 class ApplicationParams(Model):
@@ -93,7 +92,7 @@ class ApplicationParams(Model):
 class StatusParams(ApplicationParams):
     """Which status."""
 
-    status: Status
+    status: StatusField
 
 
 class VersionParams(ApplicationParams):
@@ -111,16 +110,16 @@ class RevisionParams(ApplicationParams):
 class ListRevisionsParams(ApplicationParams):
     """Revisions of which status; of all without one."""
 
-    status: Status | None = None
+    status: StatusField | None = None
 
 
 class CreateRevisionParams(ApplicationParams):
     """A new revision."""
 
     title: Name | None = None
-    description: Description | None = None
-    version: Version | None = Field(default=None, description="The next free number when absent.")
-    status: Status | None = Field(default=None, description="`draft` when absent.")
+    description: DescriptionText | None = None
+    version: VersionField | None = Field(default=None, description="The next free number when absent.")
+    status: StatusField | None = Field(default=None, description="`draft` when absent.")
     content: FreeObject | None = Field(default=None, json_schema_extra=limited_by("body_limit_bytes"))
 
 
@@ -140,7 +139,7 @@ class UpdateRevisionParams(RevisionPatch, RevisionParams):
 class PatchRevisionParams(RevisionParams):
     """How to change a revision: `title`, `description`, `version`, `status` and `content`."""
 
-    patch: Patch
+    patch: PatchDocument
 
 
 async def get_published(context: Context, params: ApplicationParams) -> Json:
@@ -177,16 +176,8 @@ async def list_revisions(context: Context, params: ListRevisionsParams) -> Strea
     permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
-
-    async def chunks() -> AsyncIterator[bytes]:
-        opening = b"["
-        async with aclosing(services.revisions.pages(account, params.project_id, params.status)) as pages:
-            async for page in pages:
-                yield opening + b",".join(to_json(revision, by_alias=True) for revision in page)
-                opening = b","
-        yield b"[]" if opening == b"[" else b"]"
-
-    return Stream(chunks())
+    pages = services.revisions.pages(account, params.project_id, params.status)
+    return Stream.of_pages(pages, lambda revision: revision)
 
 
 async def create(context: Context, params: CreateRevisionParams) -> Json:
@@ -297,8 +288,4 @@ def _check_content(context: Context, content: dict[str, Any] | None) -> None:
 
 
 def _resource(revision: Revision) -> Json:
-    return _tagged(to_json(revision, by_alias=True))
-
-
-def _tagged(body: bytes) -> Json:
-    return Json(body, {"ETag": etag_of(body), "Cache-Control": "private, no-cache"})
+    return tagged(to_json(revision, by_alias=True))

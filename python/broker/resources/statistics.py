@@ -26,7 +26,7 @@ from broker.domain.values import Id, Model, Time
 from broker.errors import InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 
 MAX_POINTS = 1_500  # a day of minutes, two months of hours, four years of days
 DEFAULT_POINTS = 60
@@ -254,75 +254,54 @@ def _image_point(point: IntervalFigures) -> ImageSeriesPoint:
     )
 
 
-_TAG = "Statistics"
-
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Statistics",
     Operation(
         name="getDashboard",
         summary="Get the current numbers of viewers and activity",
-        params=NoParams,
-        result=Dashboard,
         handler=_get_dashboard,
         route=Route(
             "GET",
             "/statistics/dashboard",
-            description=(
-                "Admins see the whole account. Other users see the programs of their projects, programs"
-                " without a project, and producers who share a project with them. `connections` always"
-                " counts the whole account. The numbers may be a few seconds old."
-            ),
+            description="Admins see the whole account. Other users see the programs of their projects,"
+            " programs without a project, and producers who share a project with them. `connections` always"
+            " counts the whole account. The numbers may be a few seconds old.",
         ),
-        errors=(NotFound,),
-        tag=_TAG,
     ),
     Operation(
         name="filterStatistics",
         summary="Statistics over time",
-        params=SeriesParams,
-        result=Series,
         handler=_get_series,
         route=Route(
             "GET",
             "/statistics/filtered",
-            description=(
-                "Complete UTC intervals that cover `from` to `to`, at most 1,500 of them; zeros where"
-                " there is no data. `connections`, which always counts the whole account, and"
-                " `subscribers` are the maxima of the interval. Minutes are kept for"
-                " {statistics_minute_days} days, hours for {statistics_hour_days} days and days for"
-                " {statistics_day_days} days."
-            ),
+            description="Complete UTC intervals that cover `from` to `to`, at most 1,500 of them; zeros where"
+            " there is no data. `connections`, which always counts the whole account, and"
+            " `subscribers` are the maxima of the interval. Minutes are kept for"
+            " {statistics_minute_days} days, hours for {statistics_hour_days} days and days for"
+            " {statistics_day_days} days.",
         ),
-        errors=(InvalidRequest, NotFound),
         example={"from": "2026-07-19T18:00:00Z", "to": "2026-07-19T21:00:00Z", "interval": "minute"},
-        tag=_TAG,
     ),
     Operation(
         name="filterImageStatistics",
         summary="Get the image usage of the account over time",
-        params=ImageSeriesParams,
-        result=ImageSeries,
         handler=_get_image_series,
         route=Route(
             "GET",
             "/statistics/images",
             description="Intervals and retention are those of `/statistics/filtered`.",
         ),
-        errors=(InvalidRequest, NotFound),
         example={"from": "2026-07-19T18:00:00Z", "to": "2026-07-19T21:00:00Z", "interval": "hour"},
-        tag=_TAG,
     ),
     Operation(
         name="admin/getLivePrograms",
         summary="List live programs, the latest started first",
-        params=NoParams,
-        result=list[ProgramResource],
         handler=_get_live_programs,
         route=Route(
             "GET",
             "/statistics/livePrograms",
             description="Programs whose statistics the caller may read, at most 1,000.",
         ),
-        errors=(NotFound,),
-        tag=_TAG,
     ),
 )

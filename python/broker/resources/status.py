@@ -10,7 +10,7 @@ from broker.clock import to_datetime
 from broker.domain.values import Integer, Model, format_time
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
-from broker.operations.registry import Effect, Operation, Route
+from broker.operations.registry import Effect, Operation, Route, of_resource
 
 
 class Version(Model):
@@ -68,21 +68,17 @@ async def _servertime(context: Context, params: ServerTimeParams) -> dict[str, A
     return answer
 
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Status",
     Operation(
         name="getVersion",
         summary="Get the version, build number and build date of the server",
-        params=NoParams,
-        result=Version,
         handler=_get_version,
         route=Route("GET", "/version"),
-        tag="Status",
     ),
     Operation(
         name="ping",
         summary="Report that the client is still online",
-        params=NoParams,
-        result=Pong,
         handler=_ping,
         own_effect=Effect.NONE,
         route=Route(
@@ -91,17 +87,14 @@ OPERATIONS = (
             form=True,
             description="Recommended once per minute while no events are sent. Marks a producer as online.",
         ),
-        tag="Status",
     ),
     Operation(
         name="servertime",
         summary="Get the server's time, to correct a client's clock",
-        params=ServerTimeParams,
         result=ServerTime,
         handler=_servertime,
         own_effect=Effect.NONE,
         route=Route("POST", "/servertime"),
         example={"requestTime": 1767225600000},
-        tag="Status",
     ),
 )

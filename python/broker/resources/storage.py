@@ -11,12 +11,12 @@ from broker.domain import permissions
 from broker.domain.quotas import QuotaName
 from broker.domain.stored_values import StoredValue, stored_value_json
 from broker.domain.values import FreeObject, Id, Model, format_ms, limited_by
-from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
+from broker.errors import Conflict, NotFound, PayloadTooLarge
 from broker.metrics.counts import QUOTA_REFUSALS
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.metadata import compact
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Json
 from broker.storage.projects import unknown_project
 from broker.storage.stored_values import NewValue, Quota, StoreOutcome
@@ -107,13 +107,11 @@ async def _delete_stored_value(context: Context, params: StoredValueParams) -> N
     await stored_values.delete(context.principal.account, params.project_id, params.item_id)
 
 
-_TAG = "Storage"
-
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Storage",
     Operation(
         name="getStoredValue",
         summary="Get a stored value",
-        params=StoredValueParams,
         result=StoredValue,
         handler=_get_stored_value,
         route=Route(
@@ -121,45 +119,36 @@ OPERATIONS = (
             "/storage/{projectId}/{itemId}",
             description="May be cached for 24 hours.",
         ),
-        errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="storeValue",
         summary="Store a value for a project",
-        params=StoreValueParams,
         result=StoredValue,
         handler=_store_value,
         route=Route(
             "POST",
             "/storage/{projectId}",
             status=201,
-            description=(
-                "With a token, storing under an existing id replaces the value and returns 200; without"
-                " one it is 409. Subscribers of the channel `storage:<projectId>` receive the value as"
-                " `stored`. A project holds at most {storage_project_values} values of"
-                " {storage_project_bytes} bytes together. Callers without a token share half of both, and"
-                " one address may use a tenth of that half (413 beyond). Without a token, the rate limits"
-                " are {storage_rate_per_address} values per second per address (burst"
-                " {storage_burst_per_address}) and {storage_rate_per_account} per account (burst"
-                " {storage_burst_per_account}); 0 is no limit."
-            ),
+            description="With a token, storing under an existing id replaces the value and returns 200;"
+            " without one it is 409. Subscribers of the channel `storage:<projectId>` receive the value as"
+            " `stored`. A project holds at most {storage_project_values} values of"
+            " {storage_project_bytes} bytes together. Callers without a token share half of both, and"
+            " one address may use a tenth of that half (413 beyond). Without a token, the rate limits"
+            " are {storage_rate_per_address} values per second per address (burst"
+            " {storage_burst_per_address}) and {storage_rate_per_account} per account (burst"
+            " {storage_burst_per_account}); 0 is no limit.",
             location="/storage/{projectId}/{id}",
             locates_itself=True,
             also={200: "The value took the place of an earlier one."},
         ),
-        errors=(NotFound, Conflict, SlowDown),
         example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
         has_etag=True,
-        tag=_TAG,
     ),
     Operation(
         name="deleteStoredValue",
         summary="Delete a stored value",
-        params=StoredValueParams,
-        result=None,
         handler=_delete_stored_value,
         route=Route(
             "DELETE",
@@ -167,8 +156,6 @@ OPERATIONS = (
             status=204,
             description="Caches may serve the value for up to a day.",
         ),
-        errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
-        tag=_TAG,
     ),
 )

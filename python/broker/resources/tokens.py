@@ -17,8 +17,6 @@ from broker.errors import (
     FieldFault,
     InvalidClient,
     InvalidRequest,
-    SlowDown,
-    Unavailable,
     UnsupportedGrantType,
 )
 from broker.operations.context import Context
@@ -118,20 +116,18 @@ def _check_request(params: LoginParams, client_ids: Iterable[str]) -> str:
         raise InvalidRequest.of_field("grant_type", _REQUIRED)
     if not params.client_id and params.grant_type != IDENTITY_GRANT:  # whose audience says as much
         message = f"{_REQUIRED}: the kind of application that logs in, such as {next(iter(client_ids), '')}"
-        raise InvalidClient(f"client_id: {message}", faults=[FieldFault("client_id", message)])
+        raise InvalidClient.of_field("client_id", message)
     if params.client_id and params.client_id not in client_ids:
-        fault = FieldFault("client_id", "is not one that this server accepts")
-        raise InvalidClient(f"{fault.field}: {fault.message}", faults=[fault])
+        raise InvalidClient.of_field("client_id", "is not one that this server accepts")
     if params.grant_type not in _FIELDS:
-        fault = FieldFault("grant_type", f"must be {' or '.join(_FIELDS)}")
-        raise UnsupportedGrantType(f"{fault.field}: {fault.message}", faults=[fault])
+        raise UnsupportedGrantType.of_field("grant_type", f"must be {' or '.join(_FIELDS)}")
     return params.grant_type
 
 
 def _required_credentials(params: LoginParams, names: tuple[str, ...]) -> tuple[str, ...]:
     faults = [FieldFault(name, _REQUIRED) for name in names if not getattr(params, name)]
     if faults:
-        raise InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
+        raise InvalidRequest.of_faults(faults)
     return tuple(getattr(params, name) for name in names)
 
 
@@ -142,13 +138,12 @@ def _refuse_unknown(params: LoginParams, grant: str) -> None:
         FieldFault(name, "is not a field of this request") for name in (*fields, *(params.model_extra or {}))
     ]
     if faults:
-        raise InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
+        raise InvalidRequest.of_faults(faults)
 
 
 LOGIN = Operation(
     name="login",
     summary="Log in",
-    params=LoginParams,
     result=TokenResponse,
     handler=log_in,
     own_effect=Effect.NONE,
@@ -165,7 +160,7 @@ LOGIN = Operation(
         " {login_burst_per_address}) and {login_rate_per_account} per account (burst"
         " {login_burst_per_account}); 0 is no limit.",
     ),
-    errors=(InvalidRequest, InvalidClient, UnsupportedGrantType, BadCredentials, SlowDown, Unavailable),
+    errors=(InvalidClient, UnsupportedGrantType, BadCredentials),
     example={
         "grant_type": "password",
         "client_id": "WebProducerDashboard",

@@ -9,10 +9,9 @@ from broker.domain import permissions
 from broker.domain.audit import Actor
 from broker.domain.users import Email, NewPassword, PersonName, ProjectIds, Role, User, Username
 from broker.domain.values import Id, Model
-from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 
 ROLES = [Role.ADMIN.value, Role.PRODUCER.value, Role.CLIENT.value, Role.USER.value]
 
@@ -61,12 +60,12 @@ class UserChangeParams(ProfileParams):
 
 async def get_current_user(context: Context, _params: NoParams) -> User:
     """The user whose token this is."""
-    return await context.services.users.get(context.principal.account, _subject(context))
+    return await context.services.users.get(context.principal.account, context.subject)
 
 
 async def update_current_user(context: Context, params: ProfileParams) -> User:
     """Change the own profile."""
-    return await _change(context, _subject(context), params)
+    return await _change(context, context.subject, params)
 
 
 async def list_users(context: Context, _params: NoParams) -> list[User]:
@@ -144,12 +143,6 @@ async def _change(context: Context, user_id: str, params: ProfileParams) -> User
     )
 
 
-def _subject(context: Context) -> str:
-    assert context.principal.subject is not None, "the audience lets no caller without a token in"
-    return context.principal.subject
-
-
-_TAG = "Users"
 _NO_PASSWORD = "An API token, and a token that came from one, changes no password (403)."  # noqa: S105 - a sentence
 _ONE = {"userId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE = {
@@ -160,98 +153,67 @@ _EXAMPLE = {
     "email": "kim@example.com",
 }
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Users",
     Operation(
         name="getCurrentUser",
         summary="Get the current user",
-        params=NoParams,
-        result=User,
         handler=get_current_user,
         route=Route("GET", "/users/me"),
-        errors=(Unauthenticated,),
-        tag=_TAG,
     ),
     Operation(
         name="updateCurrentUser",
         summary="Change the caller's name, e-mail address or password",
-        params=ProfileParams,
-        result=User,
         handler=update_current_user,
         route=Route(
             "PUT",
             "/users/me",
             description=f"A new password ends all earlier tokens, this one too. {_NO_PASSWORD}",
         ),
-        errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         example={"name": "Kim Vo", "email": "kim@example.com"},
-        tag=_TAG,
     ),
     Operation(
         name="listUsers",
         summary="List users",
-        params=NoParams,
-        result=list[User],
         handler=list_users,
         route=Route("GET", "/users"),
-        errors=(Unauthenticated, InsufficientScope),
-        tag=_TAG,
     ),
     Operation(
         name="createUser",
         summary="Create a user",
-        params=NewUserParams,
-        result=User,
         handler=create_user,
         route=Route("POST", "/users", status=201, location="/users/{id}"),
-        errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         example=_EXAMPLE,
-        tag=_TAG,
     ),
     Operation(
         name="listRoles",
         summary="List the role names",
-        params=NoParams,
-        result=list[str],
         handler=list_roles,
         route=Route("GET", "/users/roles"),
-        errors=(Unauthenticated,),
-        tag=_TAG,
     ),
     Operation(
         name="getUser",
         summary="Get a user",
-        params=UserParams,
-        result=User,
         handler=get_user,
         route=Route("GET", "/users/{userId}"),
-        errors=(Unauthenticated, InsufficientScope, NotFound),
         example=_ONE,
-        tag=_TAG,
     ),
     Operation(
         name="updateUser",
         summary="Change a user",
-        params=UserChangeParams,
-        result=User,
         handler=update_user,
         route=Route(
             "PUT",
             "/users/{userId}",
             description=f"A lower role or a new password ends all earlier tokens of the user. {_NO_PASSWORD}",
         ),
-        errors=(InvalidRequest, Unauthenticated, InsufficientScope, NotFound, Conflict),
         example=_ONE | {"role": "producer", "projectIds": ["football"]},
-        tag=_TAG,
     ),
     Operation(
         name="deleteUser",
         summary="Delete a user",
-        params=UserParams,
-        result=None,
         handler=delete_user,
         route=Route("DELETE", "/users/{userId}", status=204),
-        errors=(Unauthenticated, InsufficientScope, NotFound, Conflict),
         example=_ONE,
-        tag=_TAG,
     ),
 )

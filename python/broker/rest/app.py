@@ -19,11 +19,12 @@ from broker.errors import InvalidRequest, MethodNotAllowed, NotFound, Unavailabl
 from broker.image_urls import PREFIX as PICTURES
 from broker.metrics import page
 from broker.operations.context import Context
-from broker.operations.invoke import invoke, require_audience
+from broker.operations.invoke import check_audience, invoke
 from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
 from broker.rest import docs, streams
 from broker.rest.account import account_of_host
+from broker.rest.asgi import Receive
 from broker.rest.asyncapi import asyncapi_document
 from broker.rest.callers import CallOrigin
 from broker.rest.deadlines import Deadlines
@@ -37,7 +38,6 @@ from broker.rest.request import (
     PART_S,
     TOKEN,
     Headers,
-    Receive,
     bearer_token,
     body_chunks,
     check_body_type,
@@ -176,7 +176,7 @@ class RestApp(Door):
             body_type = check_body_type(headers, route)
             content = await read_body(receive, headers, self._limit(endpoint), self._waits)
             if principal.is_anonymous and not may_have(content, TOKEN):
-                require_audience(operation, principal)
+                check_audience(operation, principal)
             sent = parse_body(content, body_type, route.whole_body)
             token = take_token(sent)
             if principal.is_anonymous:

@@ -17,18 +17,11 @@ from broker.metrics import catalogue
 from broker.metrics.counts import HTTP_RESPONSES, Sample
 from broker.rest.access_log import AccessLog
 from broker.rest.account import TrustedProxies
+from broker.rest.asgi import Receive, Send
 from broker.rest.callers import Callers, CallOrigin
 from broker.rest.deadlines import Deadlines
-from broker.rest.reply import Exchange, Send
-from broker.rest.request import (
-    ClientGone,
-    Headers,
-    Receive,
-    drain,
-    has_content,
-    read_headers,
-    request_id_of,
-)
+from broker.rest.reply import Exchange
+from broker.rest.request import ClientGone, Headers, drain, has_content, read_headers, request_id_of
 from broker.settings import Settings
 
 # Of each hundred; 0 is a client that hung up first.

@@ -25,11 +25,12 @@ from broker.images.signatures import Signature
 from broker.images.usage import UsageCounter
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
+from broker.rest.asgi import Receive
 from broker.rest.callers import CallOrigin
 from broker.rest.door import Door, header_text
-from broker.rest.headers import Header
+from broker.rest.headers import RawHeader
 from broker.rest.reply import Exchange
-from broker.rest.request import Headers, Receive
+from broker.rest.request import Headers
 from broker.rest.routing import split_path
 from broker.settings import Settings
 
@@ -42,10 +43,10 @@ _QUERIES = 4_096  # that are remembered, of at most so many bytes each
 _SHORT_BYTES = 1_024
 _SHOWN_CHARACTERS = 40  # of a parameter that is repeated
 _NOTICE = HEADER.encode()
-_FOUND: Header = (b"cache-control", b"public, max-age=5184000, s-maxage=86400")
-_HIT: tuple[Header, ...] = (_FOUND, (b"x-cache", b"HIT"))
-_MISS: tuple[Header, ...] = (_FOUND, (b"x-cache", b"MISS"))
-_PREFLIGHT: tuple[Header, ...] = (
+_FOUND: RawHeader = (b"cache-control", b"public, max-age=5184000, s-maxage=86400")
+_HIT: tuple[RawHeader, ...] = (_FOUND, (b"x-cache", b"HIT"))
+_MISS: tuple[RawHeader, ...] = (_FOUND, (b"x-cache", b"MISS"))
+_PREFLIGHT: tuple[RawHeader, ...] = (
     (b"allow", _METHODS.encode()),
     (b"access-control-allow-methods", b"GET, HEAD"),
     (b"access-control-max-age", b"7200"),

@@ -72,7 +72,7 @@ def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
         endpoint = build_endpoint(operation)
         path = paths.setdefault(endpoint.route.path, {})
         path[endpoint.route.method.lower()] = _Description(endpoint, registry, settings, schemas).whole()
-    paths[streams.PATH] = streams.describe(failures(streams.ERRORS, schemas))
+    paths[streams.PATH] = streams.describe_stream(failures(streams.ERRORS, schemas))
     return {
         "openapi": "3.1.0",
         "info": {

@@ -208,7 +208,7 @@ def _success(endpoint: Endpoint, schemas: Schemas, text: str, *, creates: bool) 
 
 def _failure(kinds: list[type[BrokerError]], schemas: Schemas) -> dict[str, Any]:
     """A reference to the reply that tells one of these errors, which all have one status."""
-    names = [_schema_name(kind) for kind in kinds]
+    names = [f"{kind.__name__.removesuffix('Error')}Error" for kind in kinds]
     for name, kind in zip(names, kinds, strict=True):
         schemas.named[name] = {
             "description": _text(kind),
@@ -230,10 +230,6 @@ def _failure(kinds: list[type[BrokerError]], schemas: Schemas) -> dict[str, Any]
         },
     }
     return {"$ref": f"#/components/responses/{reply}"}
-
-
-def _schema_name(kind: type[BrokerError]) -> str:
-    return f"{kind.__name__.removesuffix('Error')}Error"
 
 
 def _text(kind: type[BrokerError]) -> str:

@@ -1,7 +1,7 @@
 """Writes a response: status, headers, body or stream, and errors in their common form."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import Any
@@ -11,13 +11,12 @@ import orjson
 from broker.errors import BrokerError, Unauthenticated
 from broker.operations.rendering import result_json
 from broker.operations.results import Forwarded, Json, Reply, Result, Stream
-from broker.rest.headers import EVERY_REPLY, Header
-from broker.rest.request import ClientGone, Receive
+from broker.rest.asgi import Receive, Send
+from broker.rest.headers import EVERY_REPLY, RawHeader
+from broker.rest.request import ClientGone
 from broker.rest.routing import Endpoint
 
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-PREFLIGHT: tuple[Header, ...] = (
+PREFLIGHT: tuple[RawHeader, ...] = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
     (
         b"access-control-allow-headers",
@@ -75,7 +74,9 @@ class Exchange:
         """Whether the status has been sent, so that an error can no longer be told."""
         return self.status != 0
 
-    async def whole(self, status: int, body: bytes, media_type: str, headers: Iterable[Header] = ()) -> None:
+    async def whole(
+        self, status: int, body: bytes, media_type: str, headers: Iterable[RawHeader] = ()
+    ) -> None:
         """Send a reply in one piece."""
         fixed = [(b"content-length", b"%d" % len(body))] if status not in (204, 304) else []
         if body:
@@ -84,7 +85,7 @@ class Exchange:
         await self._send(self._start(status, [*fixed, *headers]))
         await self._send(self._part(b"" if self._is_head else body, more=False))
 
-    async def error(self, error: BrokerError, headers: Iterable[Header] = ()) -> None:
+    async def error(self, error: BrokerError, headers: Iterable[RawHeader] = ()) -> None:
         """Send an error."""
         cache = b"no-store" if error.status in _OF_MOMENT else self._error_cache
         extra = [(b"cache-control", cache), *headers]
@@ -95,7 +96,7 @@ class Exchange:
         await self.whole(error.status, orjson.dumps(error.body()), "application/json", extra)
 
     async def representation(
-        self, body: bytes, media_type: str, etag: str, headers: Iterable[Header]
+        self, body: bytes, media_type: str, etag: str, headers: Iterable[RawHeader]
     ) -> None:
         """Send 200 with what has an ETag, or 304 to a client that has it already."""
         extra = [(b"etag", etag.encode()), *headers]
@@ -122,10 +123,10 @@ class Exchange:
         status = (result.status if isinstance(result, Json) else None) or endpoint.route.status
         route = endpoint.route
         if route.location and "Location" not in headers and not route.locates_itself:
-            headers["Location"] = _location(route.location, body)
+            headers["Location"] = f"/api/v1{route.location.format_map(orjson.loads(body))}"
         await self.whole(status, body, "application/json", _encoded(headers))
 
-    async def _stream(self, status: int, stream: Stream, headers: list[Header]) -> None:
+    async def _stream(self, status: int, stream: Stream, headers: list[RawHeader]) -> None:
         """Send a stream's parts as they come; stop reading it when the client hangs up."""
         fixed = [(b"content-type", stream.media_type.encode()), *headers]
         chunks = stream.chunks
@@ -198,7 +199,7 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    def _start(self, status: int, headers: list[Header]) -> dict[str, Any]:
+    def _start(self, status: int, headers: list[RawHeader]) -> dict[str, Any]:
         self.status = status
         headers += EVERY_REPLY
         headers.append((b"x-request-id", self.request_id.encode()))
@@ -217,14 +218,10 @@ def _is_known(etag: str, if_none_match: str | None) -> bool:
     return known == ["*"] or etag in known
 
 
-def _encoded(headers: dict[str, str]) -> list[Header]:
+def _encoded(headers: dict[str, str]) -> list[RawHeader]:
     return [(_encode(name), value.encode("latin-1")) for name, value in headers.items()]
 
 
 @lru_cache(_NAMES)
 def _encode(name: str) -> bytes:
     return name.lower().encode()
-
-
-def _location(template: str, body: bytes) -> str:
-    return f"/api/v1{template.format_map(orjson.loads(body))}"

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -18,10 +18,10 @@ from broker.errors import (
     UnsupportedMediaType,
 )
 from broker.operations.registry import Route
+from broker.rest.asgi import Receive
 from broker.rest.deadlines import Deadlines
 from broker.rest.routing import Endpoint
 
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Headers = Mapping[bytes, bytes]
 
 JSON_TYPE = "application/json"
@@ -197,7 +197,7 @@ def _repeatable(pairs: list[tuple[str, str]]) -> dict[str, str | list[str]]:
 
 
 def _typed(text: str, kind: str, name: str) -> Any:
-    """The value a text stands for; a text that is none stays one, and validation says what is allowed."""
+    """The value that a text stands for; other text stays as it is, and validation says what is allowed."""
     if kind == "integer" and _INTEGER.fullmatch(text):
         value = int(text)
         if abs(value) > MAX_INTEGER:
@@ -334,9 +334,7 @@ def _parse_form(content: bytes) -> dict[str, Any]:
     if len(content) > _FORM_BYTES:
         raise _too_large(_FORM_BYTES)
     try:
-        pairs = parse_qsl(
-            content.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
-        )
+        pairs = _pairs(content)
     except ValueError:
         raise InvalidRequest.of_field("body", "is not a form in percent-encoded UTF-8") from None
     values: dict[str, Any] = {}

@@ -83,8 +83,7 @@ def build_endpoint(operation: Operation) -> Endpoint:
     """How HTTP serves an operation that has a route."""
     route = operation.route
     assert route is not None, "those of the connections alone are not served here"
-    segments = route.path.split("/")
-    names = tuple(segment.strip("{}") for segment in segments if segment.startswith("{"))
+    names = route.names
     has_body = route.method in _BODY_METHODS
     has_query = route.takes_query or (not has_body and not route.is_proxy)
     return Endpoint(

@@ -11,7 +11,7 @@ import orjson
 
 from broker import __version__
 from broker.image_urls import PREFIX as PICTURES
-from broker.rest.headers import Header
+from broker.rest.headers import RawHeader
 from broker.rest.request import JSON_TYPE, Headers, negotiate
 from broker.rest.routing import PREFIX
 
@@ -69,7 +69,7 @@ a:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
 """
 
 
-def start_page(headers: Headers) -> tuple[bytes, str, tuple[Header, ...]]:
+def start_page(headers: Headers) -> tuple[bytes, str, tuple[RawHeader, ...]]:
     """The page in the form that the request prefers: body, media type, headers.
 
     Raises:
@@ -131,7 +131,7 @@ _FORMS: Mapping[str, tuple[Callable[[], bytes], str]] = {
 
 
 @cache
-def _headers() -> tuple[Header, ...]:
+def _headers() -> tuple[RawHeader, ...]:
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none';"

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from broker.errors import NotFound
-from broker.rest.headers import Header
+from broker.rest.headers import RawHeader
 from broker.rest.reply import Exchange
 from broker.rest.request import Headers, takes_coding
 
@@ -41,7 +41,7 @@ class StaticFiles:
     def __init__(self, folder: Path, headers: Mapping[str, str]) -> None:
         """Args: headers: sent with each file; the Content-Security-Policy at least."""
         self._folder = folder
-        self._headers: tuple[Header, ...] = tuple(
+        self._headers: tuple[RawHeader, ...] = tuple(
             (name.lower().encode(), value.encode()) for name, value in headers.items()
         )
 

@@ -22,7 +22,7 @@ from broker.errors import (
 )
 from broker.operations.services import Services
 from broker.resources.connect import advise
-from broker.rest.headers import Header
+from broker.rest.headers import RawHeader
 from broker.rest.routing import split_path
 
 PATH = "/programs/{programId}/events/stream"
@@ -42,7 +42,7 @@ ERRORS = (
 """What a gateway or this port may answer."""
 
 _END = b"/events/stream"
-PREFLIGHT: tuple[Header, ...] = (
+PREFLIGHT: tuple[RawHeader, ...] = (
     (b"access-control-allow-methods", b"GET"),
     (b"access-control-allow-headers", b"Authorization, Cache-Control, Last-Event-ID, X-Request-Id"),
     (b"access-control-max-age", b"7200"),
@@ -91,7 +91,7 @@ data: {"programId":"final-2026","epoch":"0198b2c4-6f00-7a11-8b22-9c33ad44be55","
 """
 
 
-def describe(errors: dict[str, Any]) -> dict[str, Any]:
+def describe_stream(errors: dict[str, Any]) -> dict[str, Any]:
     """The OpenAPI path item of the stream.
 
     Args:

@@ -50,7 +50,7 @@ class CallError(Exception):
 
 
 class CannotTravel(Exception):
-    """A value that is none of the types of its contract, or too long."""
+    """A value that is not of a type of its contract, or too long."""
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from broker.concurrency.tasks import cancel_and_wait
 from broker.rpc.calls import CallError, Calls
 from broker.rpc.wire import SECRET_BYTES, VERSION, Address, ListenerWire, OtherVersion, WireError
 
@@ -55,10 +56,7 @@ class Listener(Generic[T]):
             self._server.close()
         for peer in self._peers:
             peer.transport.abort()
-        calls = list(self._calls)
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        await cancel_and_wait(*self._calls)
 
     def _admit(self, peer: "_Peer") -> None:
         """Let it prove itself; when too many have yet to, who has had the longest time makes room."""

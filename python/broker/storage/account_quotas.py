@@ -12,10 +12,11 @@ import orjson
 
 from broker.domain.audit import Actor, AuditEntry
 from broker.domain.quotas import QuotaName
-from broker.errors import NotFound, PayloadTooLarge
+from broker.errors import PayloadTooLarge
 from broker.metrics.counts import QUOTA_REFUSALS
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 # A name that is not among the keys keeps its number.
 _SET = """
@@ -42,11 +43,8 @@ class QuotaUse(NamedTuple):
     storage: int
 
 
-class AccountQuotas:
+class AccountQuotas(Repository):
     """The repository. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def set(self, account: str, changes: Mapping[QuotaName, int | None], by: Actor) -> None:
         """Set some quotas of an account, or lift them with None. Processes follow within seconds.
@@ -59,14 +57,13 @@ class AccountQuotas:
         told = {name.value: number for name, number in changes.items()}
         async with self._database.transaction() as connection:
             if await connection.fetchval(_SET, account, orjson.dumps(told).decode()) is None:
-                raise NotFound("there is no such account")
+                raise unknown_account()
             entry = AuditEntry(by, "account.updated", account, {"quotas": told})
             await append_audit(connection, account, entry)
 
     async def used(self, account: str) -> QuotaUse:
         """What the account has now."""
-        async with self._database.connection() as connection:
-            return QuotaUse(*await connection.fetchrow(_USED, account))
+        return QuotaUse(*await self._database.fetchrow(_USED, account))
 
 
 async def hold_program_quota(connection: asyncpg.Connection, account: str) -> None:

@@ -9,7 +9,7 @@ from broker.domain.quotas import Quotas
 from broker.domain.values import is_account_name
 from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 _COLUMNS = """
 name, origins, created_time, keep_events_days, quota_programs, quota_events, quota_storage, quota_images
@@ -41,30 +41,25 @@ class Account:
     quotas: Quotas = field(default_factory=Quotas)
 
 
-class Accounts:
+class Accounts(Repository):
     """The accounts. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def list(self) -> list[Account]:
         """All accounts, by name."""
-        async with self._database.connection() as connection:
-            return [_account(row) for row in await connection.fetch(_SELECT_ALL)]
+        return [_account(row) for row in await self._database.fetch(_SELECT_ALL)]
 
     async def find(self, name: str) -> Account | None:
         """The account, or None."""
         if not is_account_name(name):
             return None
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_SELECT_ONE, name)
+        row = await self._database.fetchrow(_SELECT_ONE, name)
         return row and _account(row)
 
     async def get(self, name: str) -> Account:
         """The account. Raises NotFound."""
         account = await self.find(name)
         if account is None:
-            raise _unknown()
+            raise unknown_account()
         return account
 
     async def create(
@@ -98,7 +93,7 @@ class Accounts:
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(_UPDATE_ORIGINS, name, _array(origins))
             if row is None:
-                raise _unknown()
+                raise unknown_account()
             await _record(connection, by, "account.updated", name, origins)
         return _account(row)
 
@@ -117,7 +112,8 @@ def _check_name(name: str) -> None:
         )
 
 
-def _unknown() -> NotFound:
+def unknown_account() -> NotFound:
+    """The error of an account that does not exist."""
     return NotFound("there is no such account")
 
 

@@ -14,7 +14,8 @@ import orjson
 
 from broker.clock import Clock, to_datetime
 from broker.domain.audit import Actor, AuditEntry
-from broker.errors import Conflict, NotFound
+from broker.errors import Conflict
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.projects import unknown_project
@@ -92,8 +93,7 @@ class Analytics:
 
     async def get_project(self, account: str, project_id: str) -> AnalyticsProject:
         """A project with its account's Matomo. Raises NotFound."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, account, project_id)
+        row = await self._database.fetchrow(_FIND, account, project_id)
         if row is None:
             raise unknown_project(project_id)
         access = row["url"] and MatomoAccess(row["url"], row["token"], row["reader"], row["reader_token"])
@@ -110,7 +110,7 @@ class Analytics:
                         _PUT, account, access.url, access.token, access.reader, access.reader_token
                     )
             except asyncpg.ForeignKeyViolationError:
-                raise NotFound("there is no such account") from None
+                raise unknown_account() from None
             told = access and {"url": access.url, "reader": access.reader}
             await append_audit(
                 connection, account, AuditEntry(by, "account.updated", account, {"matomo": told})
@@ -120,8 +120,7 @@ class Analytics:
         """Those of the sites that belong to other accounts."""
         if not sites:
             return set()
-        async with self._database.connection() as connection:
-            return {row["id_site"] for row in await connection.fetch(_OTHERS, url, list(sites), account)}
+        return {row["id_site"] for row in await self._database.fetch(_OTHERS, url, list(sites), account)}
 
     async def take_lease(self, lease: Lease) -> None:
         """Begin a set-up. Raises Conflict while another one has the lease, NotFound without the project."""

@@ -160,8 +160,7 @@ class AnswerLog(Fence):
     async def load(self, polls: Sequence[tuple[int, int]]) -> dict[tuple[int, int], StoredTally]:
         """What is stored of each (poll, shard): empty when nothing is, left out when the poll is gone."""
         columns = [_literal(column) for column in zip(*polls, strict=True)] or ["{}", "{}"]
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_LOAD, *columns)
+        rows = await self._database.fetch(_LOAD, *columns)
         found: dict[tuple[int, int], StoredTally] = {}
         for poll, shard, impressions, number, level, records in rows:
             before = found.get((poll, shard)) or StoredTally(impressions or 0, 0, [], 0)
@@ -173,8 +172,7 @@ class AnswerLog(Fence):
 
     async def find_doors(self, doors: Sequence[str]) -> dict[str, tuple[int, bytes]]:
         """The number and the outcomes of the newest batch of each door that has one at this slot."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_FIND_DOORS, self._slot, doors)
+        rows = await self._database.fetch(_FIND_DOORS, self._slot, doors)
         return {row[0]: (row[1], row[2]) for row in rows}
 
     async def commit(
@@ -183,7 +181,7 @@ class AnswerLog(Fence):
         """Write all of it, or nothing. At most one write of a shard, and one of a door.
 
         Returns:
-            The polls that exist; what is of others was not written.
+            The polls that exist; nothing was written for the others.
 
         Raises:
             Fenced: another has the slot; nothing was written.
@@ -227,8 +225,7 @@ class AnswerLog(Fence):
 
     async def forget_doors(self, older_than_s: float) -> None:
         """Forget doors that have sent nothing to this slot for so long, and keys that have ended."""
-        async with self._database.connection() as connection:
-            await connection.execute(_FORGET_DOORS, self._slot, older_than_s)
+        await self._database.execute(_FORGET_DOORS, self._slot, older_than_s)
 
 
 def _literal(numbers: Iterable[int]) -> str:

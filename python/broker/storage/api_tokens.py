@@ -10,7 +10,7 @@ from broker.domain.audit import Actor, AuditEntry
 from broker.domain.users import User
 from broker.errors import Conflict, NotFound, Unauthenticated
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 from broker.storage.revocations import record_api_token_revocation, wake_listeners
 from broker.storage.users import user_of_row
 
@@ -47,11 +47,8 @@ class Holder:
     expires_ms: int | None
 
 
-class ApiTokens:
+class ApiTokens(Repository):
     """The API tokens of all users. Every method sees one account only."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add(
         self, account: str, by: Actor, valid_from_ms: int, token: ApiToken, secret_hash: bytes
@@ -88,8 +85,7 @@ class ApiTokens:
 
     async def list(self, account: str, user_id: str) -> list[ApiToken]:
         """A user's tokens, oldest first; expired ones too."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_SELECT_ALL, account, user_id)
+        rows = await self._database.fetch(_SELECT_ALL, account, user_id)
         return [_token(row) for row in rows]
 
     async def delete(self, account: str, by: Actor, token_id: str) -> None:
@@ -109,8 +105,7 @@ class ApiTokens:
 
     async def find_holder(self, account: str, secret_hash: bytes, now_ms: int) -> Holder | None:
         """Whose token it is, or None for one that is unknown, revoked or expired."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_SELECT_HOLDER, account, secret_hash, to_datetime(now_ms))
+        row = await self._database.fetchrow(_SELECT_HOLDER, account, secret_hash, to_datetime(now_ms))
         if row is None:
             return None
         expires = row["expires"]

@@ -9,7 +9,7 @@ import asyncpg
 import orjson
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.storage.database import Database
+from broker.storage.database import Database, Repository
 from broker.storage.text_search import TextSearch
 
 _APPEND = """
@@ -60,11 +60,11 @@ async def append_audit(connection: asyncpg.Connection, account: str, entry: Audi
     )
 
 
-class Audit:
+class Audit(Repository):
     """The audit log. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._search = TextSearch(database)
 
     async def filter(self, account: str, query: AuditQuery) -> tuple[list[AuditRow], int]:
@@ -79,15 +79,12 @@ class Audit:
                 ON true
             ORDER BY p.id {order}
         """  # noqa: S608 - made of constants and integers; values are parameters
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(statement, *values)
+        rows = await self._database.fetch(statement, *values)
         return [_row(row) for row in rows if row["id"] is not None], rows[0]["total"]
 
     async def purge(self, days: int, limit: int) -> bool:
         """Delete at most `limit` entries older than `days`; true when there may be more."""
-        async with self._database.connection() as connection:
-            status = await connection.execute(_PURGE, days, limit)
-        return int(status.rpartition(" ")[2]) >= limit
+        return await self._database.execute(_PURGE, days, limit) >= limit
 
     async def _condition(self, query: AuditQuery, values: list[Any]) -> str:
         def add(value: object) -> str:

@@ -14,9 +14,10 @@ import asyncpg
 from broker.errors import NotFound
 from broker.storage.account_tables import ACCOUNT_TABLES, AccountTable
 from broker.storage.backup_file import BackupHeader, BackupWriter, Section
-from broker.storage.long_connection import column_names, long_connection, rows_of
+from broker.storage.database import rows_of
+from broker.storage.long_connection import column_names, long_connection
 
-Counts = dict[str, dict[str, int]]
+RowCounts = dict[str, dict[str, int]]
 """Account → table → rows."""
 _NAME = "broker backup"
 _ALL = "SELECT name FROM accounts ORDER BY name"
@@ -30,7 +31,7 @@ async def back_up(
     product: str,
     accounts: Sequence[str] = (),
     progress: Callable[[int], None] = lambda _bytes: None,
-) -> tuple[Counts, int]:
+) -> tuple[RowCounts, int]:
     """Write a backup.
 
     Args:
@@ -64,7 +65,7 @@ async def _write(
     product: str,
     accounts: Sequence[str],
     progress: Callable[[int], None],
-) -> Counts:
+) -> RowCounts:
     known = [row["name"] for row in await connection.fetch(_ALL)]
     for name in accounts:
         if name not in known:
@@ -73,7 +74,7 @@ async def _write(
     schema = await connection.fetchval(_SCHEMA)
     writer.begin(BackupHeader(schema, product, await connection.fetchval(_NOW), wanted))
     columns = await column_names(connection)
-    counts: Counts = {}
+    counts: RowCounts = {}
 
     async def write(data: bytes) -> None:
         await writer.write(data)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 # An id wins over a version of the same text.
 _SELECT = """
@@ -21,16 +21,12 @@ class RevisionSources:
     sources: object
 
 
-class DataSources:
+class DataSources(Repository):
     """The data sources' repository."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def find(self, account: str, project_id: str, version: str) -> RevisionSources | None:
         """The data sources of the revision with this id or version, or None without such a revision."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_SELECT, account, project_id, version)
+        row = await self._database.fetchrow(_SELECT, account, project_id, version)
         if row is None:
             return None
         sources = row["sources"]

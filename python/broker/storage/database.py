@@ -101,6 +101,29 @@ class Database:
             with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
                 await self._pool.release(connection, timeout=self._timeout_s)
 
+    # One statement on a connection of its own, or on that of a `unit` that has begun; as asyncpg's methods.
+
+    async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
+        """All rows of one statement."""
+        async with self.connection() as connection:
+            rows: list[asyncpg.Record] = await connection.fetch(statement, *values)
+        return rows
+
+    async def fetchrow(self, statement: str, *values: Any) -> Any:
+        """The first row of one statement; None when there is none."""
+        async with self.connection() as connection:
+            return await connection.fetchrow(statement, *values)
+
+    async def fetchval(self, statement: str, *values: Any) -> Any:
+        """The first value of the first row of one statement; None when there is no row."""
+        async with self.connection() as connection:
+            return await connection.fetchval(statement, *values)
+
+    async def execute(self, statement: str, *values: Any) -> int:
+        """Run one INSERT, UPDATE or DELETE; returns how many rows it concerned."""
+        async with self.connection() as connection:
+            return rows_of(await connection.execute(statement, *values))
+
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[asyncpg.Connection]:
         """Lend one connection for statements that each commit by themselves."""
@@ -240,6 +263,18 @@ class Database:
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), _LISTEN_CHECK_S)
             await connection.execute("SELECT 1", timeout=_LISTEN_CHECK_S)
+
+
+def rows_of(tag: str) -> int:
+    """The number of rows in what the server says of a command, such as `COPY 5` or `INSERT 0 5`."""
+    return int(tag.rpartition(" ")[2])
+
+
+class Repository:
+    """What reads and writes the tables of one kind of resource. Any number of calls may run at once."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
 
 class _Losses:

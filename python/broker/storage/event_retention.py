@@ -7,9 +7,9 @@ without it would have neither a title nor an end. What recovery covers is kept i
 from datetime import timedelta
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.errors import NotFound
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 MOST_DAYS = 36_500
 _SET = "UPDATE accounts SET keep_events_days = $2 WHERE name = $1 RETURNING name"
@@ -32,17 +32,14 @@ DELETE FROM events WHERE (history, seq) IN (
 """
 
 
-class EventRetention:
+class EventRetention(Repository):
     """Sets it and keeps to it. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def set(self, account: str, days: int | None, by: Actor) -> None:
         """Keep the account's events for `days`, at most `MOST_DAYS`; None is for ever. Raises NotFound."""
         async with self._database.transaction() as connection:
             if await connection.fetchval(_SET, account, days) is None:
-                raise NotFound("there is no such account")
+                raise unknown_account()
             entry = AuditEntry(by, "account.updated", account, {"keepEventsDays": days})
             await append_audit(connection, account, entry)
 
@@ -51,6 +48,4 @@ class EventRetention:
 
         Returns whether there may be more to do.
         """
-        async with self._database.connection() as connection:
-            status = await connection.execute(_PURGE, recovery, limit)
-        return int(status.split()[1]) > 0
+        return await self._database.execute(_PURGE, recovery, limit) > 0

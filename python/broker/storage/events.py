@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 
 from broker.errors import Conflict, NotFound, Unavailable
-from broker.storage.database import Database
+from broker.storage.database import Database, Repository
 from broker.storage.text_search import TextSearch
 
 _CREATED = """to_char(e.created_time AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
@@ -117,20 +117,19 @@ class _Source:
         return ListPlace(self.epoch, self.upto, row["timecode"], row["seq"])
 
 
-class Events:
+class Events(Repository):
     """The events' repository.
 
     A list is read in pages, each by a short query that holds no connection while a client reads the page.
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._search = TextSearch(database)
 
     async def get(self, account: str, program_id: str, event_id: str) -> bytes:
         """The JSON of one event; `event_id` is a UUID. Raises NotFound."""
-        async with self._database.connection() as connection:
-            text = await connection.fetchval(_GET, account, program_id, event_id)
+        text = await self._database.fetchval(_GET, account, program_id, event_id)
         if text is None:
             raise NotFound(f"there is no event {event_id} in program {program_id}")
         return bytes(text, "utf-8")
@@ -204,8 +203,7 @@ class Events:
         """The first `limit` rows, and one more when there are more."""
         values: list[Any] = [account, program_id]
         condition = _range_condition(selected, values)
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_first_page(condition, limit + 1), *values)
+        rows = await self._database.fetch(_first_page(condition, limit + 1), *values)
         if not rows:
             raise NotFound(f"there is no program {program_id}")
         source = _Source(program_id, rows[0]["history"], rows[0]["epoch"], rows[0]["upto"])
@@ -219,15 +217,13 @@ class Events:
             source.history, source.epoch, source.program_id, source.upto, after.timecode, after.seq
         ]  # fmt: skip
         condition = _range_condition(selected, values)
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_next_page(condition, limit + 1), *values)
+        rows = await self._database.fetch(_next_page(condition, limit + 1), *values)
         if not rows[0]["is_whole"]:
             raise Unavailable("the events were erased or replaced; read them again", retry_after_s=1)
         return [row for row in rows if row["json"] is not None]
 
     async def _find_source(self, account: str, program_id: str, after: ListPlace) -> _Source:
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_HEAD, account, program_id)
+        row = await self._database.fetchrow(_HEAD, account, program_id)
         if row is None:
             raise NotFound(f"there is no program {program_id}")
         if row["epoch"] != after.epoch:
@@ -260,8 +256,7 @@ class Events:
             ) l ON true
             ORDER BY l.sorted {order}, l.seq {order}
         """  # noqa: S608 - made of constants and integers; values are parameters
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(statement, *values)
+        rows = await self._database.fetch(statement, *values)
         return [row["json"].encode() for row in rows if row["json"] is not None], rows[0]["total"]
 
     async def _condition(self, query: EventQuery, values: list[Any]) -> str:

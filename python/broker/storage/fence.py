@@ -13,7 +13,7 @@ then has an older generation than its holder, which takes it again by `renew`. T
 state with the database before it writes.
 
 A change of the placement (`broker.storage.placements`) counts up the generations as well. The holder is shut
-out as by another process, and may take the slot anew (`was_moved`).
+out as by another process, and may take the slot again (`was_moved`).
 
 When a connection breaks, the outcome of its transaction may be unknown. `renew` settles it: after the
 generation has been incremented, the transaction has either been committed or never will be, and its rows can
@@ -66,7 +66,7 @@ SELECT coalesce((SELECT generation FROM owner_slots WHERE slot = $1), 0),
 
 
 class Fenced(Exception):
-    """Somebody newer has this slot; nothing was written, and nothing ever will be under this generation."""
+    """A newer process has this slot; nothing was written, and nothing ever will be under this generation."""
 
 
 async def refusal(connection: asyncpg.Connection, slot: str, generation: int) -> Fenced | Unavailable:
@@ -129,21 +129,18 @@ class Fence:
             Fenced: another process has taken the slot, or the placement is another one.
             Unavailable: the database cannot be reached; call again with the same target, for it may be done.
         """
-        async with self._database.connection() as connection:
-            renewed = await connection.fetchval(_RENEW, self._slot, generation, target, self.placement)
+        renewed = await self._database.fetchval(_RENEW, self._slot, generation, target, self.placement)
         if renewed is None:
             raise Fenced(self._slot)
         return int(renewed)
 
     async def standing(self) -> SlotStanding:
         """What the database says of the slot now. Raises Unavailable."""
-        async with self._database.connection() as connection:
-            return SlotStanding(*await connection.fetchrow(_STANDING, self._slot))
+        return SlotStanding(*await self._database.fetchrow(_STANDING, self._slot))
 
     async def was_moved(self, generation: int) -> bool:
         """Whether a change of the placement was the end of this generation, and nobody has the slot."""
-        async with self._database.connection() as connection:
-            return bool(await connection.fetchval(_WAS_MOVED, self._slot, generation))
+        return bool(await self._database.fetchval(_WAS_MOVED, self._slot, generation))
 
 
 class Term:

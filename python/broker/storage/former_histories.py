@@ -7,7 +7,7 @@ deleted, some at a time, so that nobody waits for it.
 
 from datetime import timedelta
 
-from broker.storage.database import Database
+from broker.storage.database import Repository, rows_of
 
 _OLDEST = """
 SELECT history FROM former_histories WHERE left_time <= now() - $1::interval
@@ -20,11 +20,8 @@ _DELETE_ROWS = (_DELETE.format("events"), _DELETE.format("event_changes"))
 _FORGET = "DELETE FROM former_histories WHERE history = $1"
 
 
-class FormerHistories:
+class FormerHistories(Repository):
     """Deletes them. Two at a time do no harm."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def purge(self, kept: timedelta, limit: int) -> bool:
         """Delete at most `limit` rows of each kind of the oldest history that was left `kept` ago or longer.
@@ -36,6 +33,6 @@ class FormerHistories:
             if history is None:
                 return False
             done = [await connection.execute(statement, history, limit) for statement in _DELETE_ROWS]
-            if all(int(status.split()[1]) < limit for status in done):
+            if all(rows_of(tag) < limit for tag in done):
                 await connection.execute(_FORGET, history)
             return True

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 STALE_AFTER_S = 10  # three heartbeats; a gateway that is silent for longer is not named to clients
 _FORGET_AFTER_S = 3_600
@@ -42,18 +42,14 @@ class GatewayRow:
     failing: tuple[str, ...] = ()
 
 
-class Gateways:
+class Gateways(Repository):
     """The table of gateways. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def beat(self, gateway: GatewayRow) -> None:
         """Say that `gateway` is alive and how it is."""
-        async with self._database.connection() as connection:
-            await connection.execute(
-                _BEAT, gateway.id, gateway.url, gateway.connections, gateway.draining, gateway.failing
-            )
+        await self._database.execute(
+            _BEAT, gateway.id, gateway.url, gateway.connections, gateway.draining, gateway.failing
+        )
 
     async def remove(self, gateway_id: str) -> None:
         """Say that a gateway has ended, and forget those that ended without saying so."""
@@ -63,8 +59,7 @@ class Gateways:
 
     async def list_alive(self) -> list[GatewayRow]:
         """The gateways with a heartbeat in the last 10 seconds, least connections first."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_LIST, STALE_AFTER_S)
+        rows = await self._database.fetch(_LIST, STALE_AFTER_S)
         return [
             GatewayRow(row["id"], row["url"], row["connections"], row["draining"], tuple(row["failing"]))
             for row in rows

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.clock import to_datetime
 from broker.domain.history import EventRow, HeadRow, ProgramKey, PushRow
-from broker.storage.database import Database
+from broker.storage.database import Repository
 from broker.storage.idempotency import KEY_LIFETIME
 
 _MS = "(extract(epoch FROM {}) * 1000)::bigint"
@@ -91,17 +91,13 @@ DELETE FROM idempotency_keys WHERE (account, caller, key) IN (
 """  # noqa: S608  # a constant
 
 
-class History:
+class History(Repository):
     """The read side of the journal."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def heads(self, programs: Collection[ProgramKey]) -> dict[ProgramKey, HeadRow]:
         """Where the programs that exist stand. Raises Unavailable."""
         accounts, ids = [key[0] for key in programs], [key[1] for key in programs]
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_HEADS, accounts, ids)
+        rows = await self._database.fetch(_HEADS, accounts, ids)
         return {(row[0], row[1]): head_of(row, 2) for row in rows}
 
     async def pushes(self, uid: int, epoch: str, after_seq: int, upto_seq: int, limit: int) -> list[PushRow]:
@@ -109,8 +105,7 @@ class History:
 
         What was purged is missing: the caller checks that the seqs follow each other. Raises Unavailable.
         """
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_PUSHES, uid, epoch, after_seq, upto_seq, limit)
+        rows = await self._database.fetch(_PUSHES, uid, epoch, after_seq, upto_seq, limit)
         return [push_of(row) for row in rows]
 
     async def message_ids(self, places: Collection[tuple[int, str, int]]) -> dict[tuple[int, int], str]:
@@ -119,19 +114,15 @@ class History:
         Raises Unavailable.
         """
         columns = [list(column) for column in zip(*places, strict=True)]
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_MESSAGE_IDS, *columns)
+        rows = await self._database.fetch(_MESSAGE_IDS, *columns)
         return {(row[0], row[1]): row[2] for row in rows if row[2] is not None}
 
     async def purge(self, history_before_ms: int, limit: int) -> int:
         """Drop at most `limit` rows of each kind that recovery and retries need no more; returns how many."""
-        removed = 0
-        async with self._database.connection() as connection:
-            for statement in _PURGES:
-                status = await connection.execute(statement, to_datetime(history_before_ms), limit)
-                removed += int(status.split()[1])
-            status = await connection.execute(_PURGE_KEYS, limit)
-        return removed + int(status.split()[1])
+        removed = await self._database.execute(_PURGE_KEYS, limit)
+        for statement in _PURGES:
+            removed += await self._database.execute(statement, to_datetime(history_before_ms), limit)
+        return removed
 
 
 def head_of(row: Sequence[Any], first: int) -> HeadRow:

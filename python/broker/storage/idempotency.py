@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated, used_for_another
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 KEY_LIFETIME = "interval '24 hours'"
 
@@ -45,11 +45,8 @@ class Turn:
         self.kept = result
 
 
-class Idempotency:
+class Idempotency(Repository):
     """The keys' repository."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     @asynccontextmanager
     async def once(self, account: str, key: IdempotencyKey) -> AsyncIterator[Turn]:
@@ -77,8 +74,7 @@ class Idempotency:
             Conflict: the key was used for another request.
             Unavailable: the database cannot be reached.
         """
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, account, key.caller, key.key)
+        row = await self._database.fetchrow(_FIND, account, key.caller, key.key)
         if row is None:
             return None
         # A streamed body may not have been read; then its part of the hash is not compared.

@@ -11,8 +11,9 @@ from broker.domain.audit import Actor, AuditEntry
 from broker.domain.identities import Identity, IdentityProvider
 from broker.domain.users import Role, User
 from broker.errors import NotFound
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 from broker.storage.users import user_of_row
 
 _FIND = """
@@ -52,22 +53,17 @@ class Match:
     valid_from_ms: int
 
 
-class IdentityProviders:
+class IdentityProviders(Repository):
     """The providers of all accounts; every method sees one account only."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def find(self, account: str, issuer: str) -> IdentityProvider | None:
         """The provider of this issuer, or None."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, account, issuer)
+        row = await self._database.fetchrow(_FIND, account, issuer)
         return None if row is None else _provider(row)
 
     async def list(self, account: str) -> list[IdentityProvider]:
         """All providers of the account, by issuer."""
-        async with self._database.connection() as connection:
-            return [_provider(row) for row in await connection.fetch(_LIST, account)]
+        return [_provider(row) for row in await self._database.fetch(_LIST, account)]
 
     async def put(self, account: str, provider: IdentityProvider, by: Actor) -> None:
         """Add a provider, or replace the one of its issuer, and log it. Raises NotFound for the account."""
@@ -84,7 +80,7 @@ class IdentityProviders:
                     roles,
                 )
             except asyncpg.ForeignKeyViolationError:
-                raise NotFound("there is no such account") from None
+                raise unknown_account() from None
             action = f"identityProvider.{'created' if is_new else 'updated'}"
             await append_audit(connection, account, AuditEntry(by, action, provider.issuer))
 

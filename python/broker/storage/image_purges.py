@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 ALL = ""
 """In place of the digest of a source: all of the account."""
@@ -47,11 +47,8 @@ class Purge:
     number: int
 
 
-class ImagePurges:
+class ImagePurges(Repository):
     """The repository. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add(self, account: str, source: str) -> None:
         """Purge a source of an account, or all of it."""
@@ -64,13 +61,11 @@ class ImagePurges:
 
     async def get_head(self) -> int:
         """The number of the newest purge of all accounts; 0 before the first one."""
-        async with self._database.connection() as connection:
-            return int(await connection.fetchval(_HEAD))
+        return int(await self._database.fetchval(_HEAD))
 
     async def list_after(self, number: int) -> tuple[int, list[Purge]]:
         """The highest number, and the purges above `number`; each above -1 that is still known."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_LIST, number)
+        rows = await self._database.fetch(_LIST, number)
         purges = [
             Purge(row["account"], row["source"], row["number"]) for row in rows if row["account"] is not None
         ]

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.errors import NotFound
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 _FIND = """
 SELECT r.hosts, r.presets::text AS presets, r.signing_keys, a.quota_images
@@ -42,18 +42,14 @@ class StoredImageRules:
     quota: int | None = None
 
 
-class ImageRules:
+class ImageRules(Repository):
     """The repository. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def get(self, account: str) -> StoredImageRules:
         """The rules of an account; without any the defaults. Raises NotFound."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, account)
+        row = await self._database.fetchrow(_FIND, account)
         if row is None:
-            raise _no_account()
+            raise unknown_account()
         rules = StoredImageRules() if row["hosts"] is None else _rules(row)
         return replace(rules, quota=row["quota_images"])
 
@@ -72,7 +68,7 @@ class ImageRules:
             await connection.execute(_MAKE_ROW, account)
             row = await connection.fetchrow(_LOCK, account)
             if row is None:
-                raise _no_account()
+                raise unknown_account()
             rules = change(_rules(row))
             presets = orjson.dumps(dict(rules.presets)).decode()
             await connection.execute(_UPDATE, account, rules.hosts, presets, rules.signing_keys)
@@ -85,10 +81,6 @@ class ImageRules:
                 connection, account, AuditEntry(by, "account.updated", account, {"images": told})
             )
         return rules
-
-
-def _no_account() -> NotFound:
-    return NotFound("there is no such account")
 
 
 def _rules(row: Any) -> StoredImageRules:

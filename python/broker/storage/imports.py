@@ -12,7 +12,7 @@ from typing import NamedTuple
 import asyncpg
 
 from broker.clock import to_datetime
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 # An import that has not been adopted by then belongs to a process that is gone.
 STALE = timedelta(hours=1)
@@ -88,11 +88,8 @@ class RepeatedId(Exception):
         self.seq = seq
 
 
-class Imports:
+class Imports(Repository):
     """The staged events' repository."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def stage(
         self, target: ImportTarget, rows: Sequence[ImportRow], replace: Callable[[str], str]
@@ -123,8 +120,7 @@ class Imports:
 
     async def _first_repeated(self, import_id: str, rows: Sequence[ImportRow]) -> int:
         """The `seq` of the first row that has the id of a staged row or of an earlier one of `rows`."""
-        async with self._database.connection() as connection:
-            staged = await connection.fetch(_STAGED_IDS, import_id, [row.id for row in rows])
+        staged = await self._database.fetch(_STAGED_IDS, import_id, [row.id for row in rows])
         ids = {row[0] for row in staged}
         for row in rows:
             if row.id in ids:
@@ -134,13 +130,11 @@ class Imports:
 
     async def drop(self, import_id: str) -> None:
         """Forget an import that will not be adopted."""
-        async with self._database.connection() as connection:
-            await connection.execute(_DROP, import_id)
+        await self._database.execute(_DROP, import_id)
 
     async def purge(self, now_ms: int) -> None:
         """Forget imports that nobody can be waiting for any more."""
-        async with self._database.connection() as connection:
-            await connection.execute(_PURGE, to_datetime(now_ms) - STALE)
+        await self._database.execute(_PURGE, to_datetime(now_ms) - STALE)
 
 
 def _replaced(

@@ -14,7 +14,7 @@ import asyncpg
 from broker.clock import to_datetime, to_ms
 from broker.domain.audit import Actor, AuditEntry
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 from broker.storage.revocations import wake_listeners
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('broker signing keys', 0))"
@@ -53,16 +53,12 @@ class StoredKey:
     revoked_ms: int | None = None
 
 
-class Keys:
+class Keys(Repository):
     """The table of signing keys."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def list(self) -> list[StoredKey]:
         """All keys, oldest first."""
-        async with self._database.connection() as connection:
-            return [_key(row) for row in await connection.fetch(_SELECT)]
+        return [_key(row) for row in await self._database.fetch(_SELECT)]
 
     async def add(
         self, key: StoredKey, *, retire_ms: int, if_older_than_ms: int, by: Actor | None = None
@@ -118,8 +114,7 @@ class Keys:
 
     async def purge(self, retired_before_ms: int) -> None:
         """Delete keys that were retired before this moment."""
-        async with self._database.connection() as connection:
-            await connection.execute(_PURGE, to_datetime(retired_before_ms))
+        await self._database.execute(_PURGE, to_datetime(retired_before_ms))
 
 
 async def _tell(connection: asyncpg.Connection, entry: AuditEntry) -> None:

@@ -45,7 +45,7 @@ class LoginFailures:
         """
         async with self._database.transaction() as connection:
             for subject in sorted(limits):  # one order for all, or two could wait for each other
-                await connection.execute(_LOCK, _LOCK_CLASS, _lock_number(subject))
+                await connection.execute(_LOCK, _LOCK_CLASS, int.from_bytes(subject[:4], "big", signed=True))
             wait_ms = await self._wait_ms(connection, account, limits, now_ms)
             if wait_ms == 0:
                 await connection.execute(_INSERT, account, list(limits), to_datetime(now_ms))
@@ -53,8 +53,7 @@ class LoginFailures:
 
     async def purge(self, now_ms: int) -> None:
         """Delete what no window reaches any more."""
-        async with self._database.connection() as connection:
-            await connection.execute(_PURGE, to_datetime(now_ms - self._window_ms))
+        await self._database.execute(_PURGE, to_datetime(now_ms - self._window_ms))
 
     async def _wait_ms(self, connection: Any, account: str, limits: Mapping[bytes, int], now_ms: int) -> int:
         now, window = to_datetime(now_ms), timedelta(milliseconds=self._window_ms)
@@ -71,7 +70,3 @@ class LoginFailures:
         if len(newest_first) < limit:
             return 0
         return newest_first[limit - 1] + self._window_ms - now_ms
-
-
-def _lock_number(subject: bytes) -> int:
-    return int.from_bytes(subject[:4], "big", signed=True)

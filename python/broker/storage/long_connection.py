@@ -48,8 +48,3 @@ JOIN information_schema.tables t USING (table_schema, table_name)
 WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE'
 GROUP BY c.table_name
 """
-
-
-def rows_of(status: str) -> int:
-    """The number of rows of a command's tag, as in `COPY 5` or `INSERT 0 5`."""
-    return int(status.rpartition(" ")[2])

@@ -1,7 +1,7 @@
 """Copies a whole database of the broker to an empty one, as it is: numbers, epochs, keys and all.
 
 Nothing of the product may run, since what is committed to the old database afterwards would be lost. So a
-move is refused while somebody conducts, or owners or counters are connected, and while it copies, a lock
+move is refused while a conductor runs, or owners or counters are connected, and while it copies, a lock
 keeps them from committing. The old database stays as it is.
 """
 
@@ -12,7 +12,8 @@ import asyncpg
 
 from broker.errors import Conflict
 from broker.storage.account_tables import ACCOUNT_TABLES, SHARED
-from broker.storage.long_connection import column_names, long_connection, rows_of
+from broker.storage.database import rows_of
+from broker.storage.long_connection import column_names, long_connection
 from broker.storage.migrations import migrate
 
 _NAME = "broker move"

@@ -16,7 +16,7 @@ import asyncpg
 
 from broker.domain.placement import Placement
 from broker.errors import Unavailable
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 _READ = "SELECT version, owners, wanted_owners FROM placement"
 _WANT = """
@@ -50,16 +50,12 @@ class PlacementRow(NamedTuple):
         return Placement(self.version, self.owners or initial)
 
 
-class Placements:
+class Placements(Repository):
     """The table of the placement. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def read(self) -> PlacementRow:
         """The row."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_READ)
+        row = await self._database.fetchrow(_READ)
         return PlacementRow(0, None, None) if row is None else PlacementRow(*row)
 
     async def want(self, owners: int) -> None:
@@ -100,5 +96,4 @@ class Placements:
 
     async def count_followers(self, slots: Sequence[str], version: int) -> int:
         """How many of these slots have a holder that acts on this version."""
-        async with self._database.connection() as connection:
-            return int(await connection.fetchval(_COUNT, slots, version))
+        return int(await self._database.fetchval(_COUNT, slots, version))

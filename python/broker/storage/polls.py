@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 _KEY_BYTES = 16  # what SipHash takes
 _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -162,11 +162,8 @@ class PollCount(NamedTuple):
     event: bytes | None
 
 
-class Polls:
+class Polls(Repository):
     """The repository. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def find_program(self, account: str, program_id: str) -> PollProgram | None:
         """The program, with the key that it has or is given now; any number may ask at a time."""
@@ -186,16 +183,14 @@ class Polls:
         ids = [context for context in contexts if re.fullmatch(_UUID, context)]
         if not ids:
             return {}
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_FIND_CONTEXTS, program_uid, ids)
+        rows = await self._database.fetch(_FIND_CONTEXTS, program_uid, ids)
         return {row[0]: row[1].encode() for row in rows}
 
     async def find_program_of(self, account: str, context: str) -> str | None:
         """The program whose event the context is now; None when it is no event of the account."""
         if not re.fullmatch(_UUID, context):
             return None
-        async with self._database.connection() as connection:
-            found: str | None = await connection.fetchval(_FIND_PROGRAM_OF, account, context)
+        found: str | None = await self._database.fetchval(_FIND_PROGRAM_OF, account, context)
         return found
 
     async def find(self, program_uid: int, wanted: Sequence[Key]) -> dict[Key, PollRow]:
@@ -244,10 +239,9 @@ class Polls:
         }
         selected = {column: value for column, value in wanted.items() if value is not None}
         conditions = [f"AND {column} = ${number}" for number, column in enumerate(selected, 2)]
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(
-                " ".join((_COUNT, *conditions, _ORDER)), account, *selected.values()
-            )
+        rows = await self._database.fetch(
+            " ".join((_COUNT, *conditions, _ORDER)), account, *selected.values()
+        )
         return [PollCount._make((*row[:-1], row[-1] and row[-1].encode())) for row in rows]
 
     async def seal(self, polls: Sequence[int], has_ended: HasEnded) -> set[int]:

@@ -79,19 +79,16 @@ class ProgramOutbox:
 
     async def newest(self, account: str) -> int:
         """The id of the account's newest row, 0 without one. Raises Unavailable."""
-        async with self._database.connection() as connection:
-            return int(await connection.fetchval(_NEWEST, account))
+        return int(await self._database.fetchval(_NEWEST, account))
 
     async def after(self, account: str, id_: int, limit: int) -> list[ProgramChangeRow]:
         """At most `limit` rows after `id_`, oldest first. Raises Unavailable."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_AFTER, account, id_, limit)
+        rows = await self._database.fetch(_AFTER, account, id_, limit)
         return [ProgramChangeRow(row[0], row[1], row[2].encode(), to_ms(row[3])) for row in rows]
 
     async def next_boundary_ms(self, account: str, after_ms: int) -> int | None:
         """When the next program of the account goes live or ends. Raises Unavailable."""
-        async with self._database.connection() as connection:
-            boundary = await connection.fetchval(_NEXT_BOUNDARY, account, to_datetime(after_ms))
+        boundary = await self._database.fetchval(_NEXT_BOUNDARY, account, to_datetime(after_ms))
         return None if boundary is None else to_ms(boundary)
 
     async def pass_boundaries(self, account: str, since_ms: int | None = None) -> int:
@@ -117,6 +114,4 @@ class ProgramOutbox:
 
     async def purge(self, before_ms: int, limit: int) -> int:
         """Drop at most `limit` rows older than `before_ms`; returns how many."""
-        async with self._database.connection() as connection:
-            status = await connection.execute(_PURGE, to_datetime(before_ms), limit)
-        return int(status.split()[1])
+        return await self._database.execute(_PURGE, to_datetime(before_ms), limit)

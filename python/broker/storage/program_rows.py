@@ -31,8 +31,7 @@ async def newest_programs(
         ORDER BY p.created_time DESC, p.uid DESC LIMIT {_PAGE}
     """  # noqa: S608 - made of constants; values are parameters
     while True:
-        async with database.connection() as connection:
-            rows = await connection.fetch(statement, *values, created, uid)
+        rows = await database.fetch(statement, *values, created, uid)
         if rows:
             yield [program_of(row) for row in rows]
         if len(rows) < _PAGE:

@@ -175,8 +175,7 @@ class Programs:
 
     async def head(self, account: str, program_id: str) -> ProgramHead:
         """Where the program's history stands. Raises NotFound."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_HEAD, account, program_id)
+        row = await self._database.fetchrow(_HEAD, account, program_id)
         if row is None:
             raise NotFound(f"there is no program {program_id}")
         return ProgramHead(row["epoch"], row["seq"], row["last_change"])
@@ -203,8 +202,7 @@ class Programs:
                        LIMIT {query.limit} OFFSET {query.skip}) p ON true
             ORDER BY p.sorted {order} NULLS LAST, p.uid {order}
         """  # noqa: S608 - made of constants and integers; values are parameters
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(statement, *values)
+        rows = await self._database.fetch(statement, *values)
         return [program_of(row) for row in rows if row["id"] is not None], rows[0]["total"]
 
     async def _condition(self, query: ProgramQuery, values: list[Any]) -> str:

@@ -79,13 +79,11 @@ class Projects:
 
     async def get(self, account: str, project_id: str) -> Project:
         """One project. Raises NotFound."""
-        async with self._database.connection() as connection:
-            return _found(await connection.fetchrow(_GET, account, project_id), project_id)
+        return _found(await self._database.fetchrow(_GET, account, project_id), project_id)
 
     async def exists(self, account: str, project_id: str) -> bool:
         """Whether there is such a project."""
-        async with self._database.connection() as connection:
-            return await connection.fetchval(_EXISTS, account, project_id) is not None
+        return await self._database.fetchval(_EXISTS, account, project_id) is not None
 
     async def require(self, account: str, project_id: str) -> None:
         """Raise NotFound when there is no such project."""
@@ -147,8 +145,7 @@ class Projects:
 
     async def program_ids(self, account: str, project_id: str, limit: int) -> list[str]:
         """At most `limit` ids of the project's programs, in no order."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_PROGRAM_IDS, account, project_id, limit)
+        rows = await self._database.fetch(_PROGRAM_IDS, account, project_id, limit)
         return [row["id"] for row in rows]
 
     async def programs(self, account: str, project_id: str) -> AsyncGenerator[list[Program]]:
@@ -160,8 +157,7 @@ class Projects:
 
     async def list(self, account: str, ids: Sequence[str] | None) -> list[Project]:
         """The projects of these ids, or all of them for None; by id."""
-        async with self._database.connection() as connection:
-            return [_project(row) for row in await connection.fetch(_LIST, account, ids)]
+        return [_project(row) for row in await self._database.fetch(_LIST, account, ids)]
 
 
 def unknown_project(project_id: str) -> NotFound:

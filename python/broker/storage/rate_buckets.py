@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 _TAKE = "SELECT take_tokens($1, $2, $3, $4)"
 _TAKE_MANY = "SELECT take_many_tokens($1, $2, $3, $4, $5)"
@@ -20,11 +20,8 @@ class Bucket(NamedTuple):
     burst: int
 
 
-class RateBuckets:
+class RateBuckets(Repository):
     """The repository. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def take(self, buckets: Sequence[Bucket], now_us: int) -> int:
         """Take one token out of each bucket, or none of any.
@@ -36,8 +33,7 @@ class RateBuckets:
             0 when they were taken, else the microseconds until each bucket has one.
         """
         keys, each_us, bursts = zip(*buckets, strict=True)
-        async with self._database.connection() as connection:
-            return int(await connection.fetchval(_TAKE, keys, each_us, bursts, now_us))
+        return int(await self._database.fetchval(_TAKE, keys, each_us, bursts, now_us))
 
     async def take_many(self, bucket: Bucket, tokens: int, now_us: int) -> int:
         """Take so many tokens out of a bucket, or none.
@@ -47,15 +43,8 @@ class RateBuckets:
         Returns:
             0 when they were taken, else the microseconds until they could be.
         """
-        async with self._database.connection() as connection:
-            return int(
-                await connection.fetchval(
-                    _TAKE_MANY, bucket.key, bucket.each_us, bucket.burst, tokens, now_us
-                )
-            )
+        return int(await self._database.fetchval(_TAKE_MANY, *bucket, tokens, now_us))
 
     async def purge(self, now_us: int, limit: int) -> int:
         """Drop at most `limit` buckets that are full; returns how many."""
-        async with self._database.connection() as connection:
-            status = await connection.execute(_PURGE, now_us, limit)
-        return int(status.split()[1])
+        return await self._database.execute(_PURGE, now_us, limit)

@@ -9,7 +9,7 @@ A program that exists keeps its number (`uid`), gets the restored history, and b
 writes, and else within seconds, since it looks at the number in `restores`; it then tells all followers
 `historyReplaced`. Counters notice in the same way as when the database has lost votes.
 
-A restore gives nothing back that was taken from somebody: tokens from before are refused, and an API token
+A restore revives no right that was withdrawn: tokens from before are refused, and an API token
 that was revoked since the backup stays revoked. The audit log of an account that exists stays as it is.
 """
 
@@ -21,9 +21,10 @@ import asyncpg
 
 from broker.errors import Conflict, NotFound
 from broker.storage.account_tables import ACCOUNT_TABLES
-from broker.storage.backup import Counts
+from broker.storage.backup import RowCounts
 from broker.storage.backup_file import BackupError, BackupHeader, BackupReader, Section, verify
-from broker.storage.long_connection import column_names, long_connection, rows_of
+from broker.storage.database import rows_of
+from broker.storage.long_connection import column_names, long_connection
 from broker.storage.migrations import DIRECTORY, load
 from broker.storage.restored_account import RestoredAccount, staging_table
 from broker.storage.revocations import wake_listeners
@@ -46,7 +47,7 @@ async def restore(
     *,
     replace: bool = False,
     progress: Callable[[int], None] = lambda _bytes: None,
-) -> Counts:
+) -> RowCounts:
     """Restore accounts from a backup that has been read once to its end before.
 
     Args:
@@ -89,14 +90,14 @@ async def _restore_all(
     wanted: Sequence[str],
     replace: bool,
     progress: Callable[[int], None],
-) -> Counts:
+) -> RowCounts:
     present = {row["name"] for row in await connection.fetch("SELECT name FROM accounts")}
     taken = [name for name in wanted if name in present]
     if taken and not replace:
         raise Conflict(f"the account {taken[0]} exists; --replace puts that of the backup in its place")
     columns = await column_names(connection)
     reader = BackupReader(path, raw)
-    counts: Counts = {name: {} for name in wanted}
+    counts: RowCounts = {name: {} for name in wanted}
 
     async def put(account: str) -> None:
         for table in _KEPT:

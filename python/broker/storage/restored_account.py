@@ -70,7 +70,7 @@ _STAY_REVOKED = """
 DELETE FROM restored_api_tokens WHERE id NOT IN (SELECT id FROM api_tokens WHERE account = $1)
 """
 # A poll that exists keeps its number, by which doors know it. Its rows of records get higher numbers than
-# those that they replace: so a counter misses the one that it knows to be the newest, and reads them anew.
+# those that they replace: so a counter misses the one that it knows to be the newest, and reads them again.
 # Where a shard has no rows now, a counter has nothing to miss, and the poll gets another number.
 _POLLS = """
 CREATE TEMP TABLE restored_poll ON COMMIT DROP AS

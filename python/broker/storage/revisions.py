@@ -11,7 +11,7 @@ from broker.domain.audit import Actor, AuditEntry, changed_fields
 from broker.domain.revisions import WRITABLE, LiveRevision, Revision, RevisionStatus
 from broker.errors import Conflict, NotFound
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Database, Repository
 from broker.storage.projects import unknown_project
 
 LATEST = "latest"
@@ -70,11 +70,11 @@ _UPDATE = """
 """
 
 
-class Revisions:
+class Revisions(Repository):
     """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._live = database.batcher(self._find_live, _PUBLISHED_MOST)
 
     async def create(self, account: str, revision: Revision, by: Actor) -> Revision:
@@ -105,13 +105,11 @@ class Revisions:
 
     async def get(self, account: str, project_id: str, revision_id: str) -> Revision:
         """One revision. Raises NotFound."""
-        async with self._database.connection() as connection:
-            return _found(await connection.fetchrow(_GET, account, project_id, revision_id))
+        return _found(await self._database.fetchrow(_GET, account, project_id, revision_id))
 
     async def get_by_version(self, account: str, project_id: str, version: str) -> Revision:
         """The revision with this id, else with this version. Raises NotFound."""
-        async with self._database.connection() as connection:
-            return _found(await connection.fetchrow(_BY_VERSION, account, project_id, version))
+        return _found(await self._database.fetchrow(_BY_VERSION, account, project_id, version))
 
     async def get_live(self, account: str, project_id: str, version: str) -> bytes:
         """The JSON of the `LiveRevision` of the published one with this id, else version, or the `LATEST`.
@@ -137,8 +135,7 @@ class Revisions:
 
     async def find_latest(self, account: str, project_id: str, status: RevisionStatus) -> Revision | None:
         """The revision of this status that was made last, or None."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_LATEST, account, project_id, status)
+        row = await self._database.fetchrow(_LATEST, account, project_id, status)
         return None if row is None else _revision(row)
 
     async def pages(
@@ -150,8 +147,7 @@ class Revisions:
         """
         uid = None
         while True:
-            async with self._database.connection() as connection:
-                rows = await connection.fetch(_LIST, account, project_id, status, uid, _PAGE)
+            rows = await self._database.fetch(_LIST, account, project_id, status, uid, _PAGE)
             if rows:
                 yield [_revision(row) for row in rows]
             if len(rows) < _PAGE:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.clock import to_ms
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 CHANNEL = "broker_revocations"
 
@@ -64,22 +64,17 @@ async def wake_listeners(connection: Any) -> None:
     await connection.execute(_NOTIFY)
 
 
-class Revocations:
+class Revocations(Repository):
     """The reader's side of the feed. Times are the database's, so processes need not agree on theirs."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def now(self) -> datetime:
         """The position at the feed's present end, for `since`."""
-        async with self._database.connection() as connection:
-            moment: datetime = await connection.fetchval(_NOW)
+        moment: datetime = await self._database.fetchval(_NOW)
         return moment
 
     async def since(self, position: datetime) -> tuple[list[Revocation], datetime]:
         """What was revoked after `position`, oldest first and some of it again, and the next position."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_SELECT_SINCE, position)
+        rows = await self._database.fetch(_SELECT_SINCE, position)
         found = [
             Revocation(row["account"], row["subject"], to_ms(row["valid_from"]), row["api_token_id"])
             for row in rows
@@ -89,5 +84,4 @@ class Revocations:
 
     async def purge(self, older_than_s: float) -> None:
         """Forget what is older than any token can be."""
-        async with self._database.connection() as connection:
-            await connection.execute(_PURGE, older_than_s)
+        await self._database.execute(_PURGE, older_than_s)

@@ -13,7 +13,7 @@ import asyncpg
 from broker.clock import to_datetime
 from broker.domain.programs import Program
 from broker.domain.statistics import FIGURES, Amount, Figures, Interval, IntervalFigures, StatisticsScope
-from broker.storage.database import Database
+from broker.storage.database import Repository
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 
 ONLINE_S = 120.0  # two of the recommended pings; who is silent for longer is not online
@@ -135,11 +135,8 @@ class DashboardFigures:
     online: list[OnlineProducer]
 
 
-class Statistics:
+class Statistics(Repository):
     """The statistics' repository. Every method raises `Unavailable` while the database is unavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add(self, writer: str, batch: int, amounts: Sequence[Amount]) -> None:
         """Add to minutes, all or nothing, and once however often a batch is given.
@@ -198,14 +195,12 @@ class Statistics:
 
     async def list_live(self, account: str, now_ms: int, scope: StatisticsScope, limit: int) -> list[Program]:
         """At most `limit` programs of the scope that are live now, the latest started first."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_LIST_LIVE, account, to_datetime(now_ms), _projects(scope), limit)
+        rows = await self._database.fetch(_LIST_LIVE, account, to_datetime(now_ms), _projects(scope), limit)
         return [program_of(row) for row in rows]
 
     async def see_producer(self, account: str, user_id: str, now_ms: int) -> None:
         """Record that a producer is active."""
-        async with self._database.connection() as connection:
-            await connection.execute(_SEE, account, user_id, to_datetime(now_ms))
+        await self._database.execute(_SEE, account, user_id, to_datetime(now_ms))
 
 
 async def _read_series(

@@ -12,7 +12,7 @@ import asyncpg
 from broker.clock import to_datetime
 from broker.domain.statistics import FIGURES, Interval
 from broker.settings import Settings
-from broker.storage.database import Database
+from broker.storage.database import Database, rows_of
 
 # Longer than the ten minutes after which a recorder gives up amounts that it could not write.
 _SETTLED = timedelta(minutes=15)
@@ -91,8 +91,8 @@ class StatisticsUpkeep:
                 Interval.DAY: now - timedelta(days=kept.day_days),
             }
             for span, end in ends.items():
-                status = await connection.execute(_PURGE, span, end, limit)
-                deleted = max(deleted, int(status.rpartition(" ")[2]))
+                tag = await connection.execute(_PURGE, span, end, limit)
+                deleted = max(deleted, rows_of(tag))
             await connection.execute(_PURGE_WRITERS)
             await connection.execute(_PURGE_SEEN)
         return deleted >= limit

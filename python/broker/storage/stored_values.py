@@ -10,7 +10,7 @@ from broker.clock import to_datetime
 from broker.domain.stored_values import stored_value_json
 from broker.domain.values import format_ms, format_time
 from broker.errors import NotFound
-from broker.storage.database import Database
+from broker.storage.database import Database, Repository
 
 _STORE = "SELECT store_value($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 # A group's values go to the server as columns of joined text: the driver takes an array apart in Python.
@@ -99,11 +99,11 @@ class _Storing:
         self.arguments = arguments
 
 
-class StoredValues:
+class StoredValues(Repository):
     """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._found = database.batcher(self._find, _GROUP)
         self._stored = database.batcher(self._store, _GROUP, writes=True)
 
@@ -181,14 +181,12 @@ class StoredValues:
 
     async def newest(self, account: str, project_id: str) -> int | None:
         """The number of the project's newest storing, 0 without one; None when there is no such project."""
-        async with self._database.connection() as connection:
-            newest = await connection.fetchval(_NEWEST, account, project_id)
+        newest = await self._database.fetchval(_NEWEST, account, project_id)
         return None if newest is None else int(newest)
 
     async def after(self, account: str, project_id: str, number: int, limit: int) -> list[StoredValueRow]:
         """At most `limit` storings after `number`, oldest first."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_AFTER, account, project_id, number, limit)
+        rows = await self._database.fetch(_AFTER, account, project_id, number, limit)
         return [
             StoredValueRow(row[0], stored_value_json(row[1], row[2].encode(), format_time(row[3])))
             for row in rows
@@ -196,9 +194,7 @@ class StoredValues:
 
     async def purge(self, before_ms: int, limit: int) -> int:
         """Drop at most `limit` superseded values stored before `before_ms`; returns how many."""
-        async with self._database.connection() as connection:
-            status = await connection.execute(_PURGE, to_datetime(before_ms), limit)
-        return int(status.split()[1])
+        return await self._database.execute(_PURGE, to_datetime(before_ms), limit)
 
 
 def _join_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

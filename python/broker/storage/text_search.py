@@ -1,6 +1,6 @@
 """Case-insensitive search that does not depend on the database's locale."""
 
-from broker.storage.database import Database
+from broker.storage.database import Database, Repository
 
 # Locale-free or ICU collations that fold the case of every script, the best first. A server has at least
 # one of them unless it is older than version 17 and was built without ICU on a system without C.UTF-8.
@@ -8,11 +8,11 @@ _COLLATIONS = ("pg_unicode_fast", "pg_c_utf8", "und-x-icu", "C.utf8", "C.UTF-8")
 _FIND = "SELECT collname FROM pg_collation WHERE collname = ANY($1) AND collencoding IN (-1, 6)"  # 6 is UTF-8
 
 
-class TextSearch:
+class TextSearch(Repository):
     """Makes the SQL conditions of a search; asks the server once which collations it has."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._collate: str | None = None
 
     async def condition(self, columns: tuple[str, ...], parameter: str) -> str:
@@ -24,6 +24,5 @@ class TextSearch:
         return f"({' OR '.join(parts)})"
 
     async def _find(self) -> str:
-        async with self._database.connection() as connection:
-            found = {row["collname"] for row in await connection.fetch(_FIND, list(_COLLATIONS))}
+        found = {row["collname"] for row in await self._database.fetch(_FIND, list(_COLLATIONS))}
         return next((f'COLLATE "{name}"' for name in _COLLATIONS if name in found), "")

@@ -11,8 +11,9 @@ from broker.clock import to_datetime, to_ms
 from broker.domain.audit import AuditEntry
 from broker.domain.users import Principal, Role, User
 from broker.errors import Conflict, NotFound, Unauthenticated
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Repository
 from broker.storage.revocations import record_revocation, wake_listeners
 
 _SELECT_ONE = """
@@ -95,55 +96,46 @@ class Standing:
     api_token_ids: frozenset[str] = frozenset()
 
 
-class Users:
+class Users(Repository):
     """The users of all accounts; every method sees one account only, `standings` excepted."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def get(self, account: str, user_id: str) -> User:
         """One user. Raises NotFound."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_SELECT_ONE, account, user_id)
+        row = await self._database.fetchrow(_SELECT_ONE, account, user_id)
         return _found(row)
 
     async def find_credentials(self, account: str, username: str) -> Credentials | None:
         """What a log-in by this name is checked against, or None without such a user."""
         if "\x00" in username:  # which no stored text can hold
             return None
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_SELECT_CREDENTIALS, account, username)
+        row = await self._database.fetchrow(_SELECT_CREDENTIALS, account, username)
         if row is None:
             return None
         return Credentials(user_of_row(row), row["password_hash"], to_ms(row["tokens_valid_from"]))
 
     async def standings(self, user_ids: Iterable[str]) -> list[Standing]:
         """The present standing of each of these users that exists, of whatever account, in no order."""
-        async with self._database.connection() as connection:
-            return [_standing(row) for row in await connection.fetch(_SELECT_STANDINGS, list(user_ids))]
+        return [_standing(row) for row in await self._database.fetch(_SELECT_STANDINGS, list(user_ids))]
 
     async def replace_hash(self, account: str, user_id: str, old: str, new: str) -> None:
         """Store another hash of the same password, unless the password has changed meanwhile."""
-        async with self._database.connection() as connection:
-            await connection.execute(_REPLACE_HASH, account, user_id, old, new)
+        await self._database.execute(_REPLACE_HASH, account, user_id, old, new)
 
     @asynccontextmanager
     async def editing(self, account: str) -> AsyncIterator["UserEdit"]:
         """A transaction that changes users, the only one in its account at a time. Raises NotFound."""
         async with self._database.transaction() as connection:
             if await connection.fetchval(_LOCK_ACCOUNT, account) is None:
-                raise NotFound("there is no such account")
+                raise unknown_account()
             yield UserEdit(account, connection)
 
     async def list_members(self, account: str, project_id: str) -> list[User]:
         """The users who belong to the project, by name."""
-        async with self._database.connection() as connection:
-            return [user_of_row(row) for row in await connection.fetch(_SELECT_MEMBERS, account, project_id)]
+        return [user_of_row(row) for row in await self._database.fetch(_SELECT_MEMBERS, account, project_id)]
 
     async def list(self, account: str) -> list[User]:
         """All users of the account, by name."""
-        async with self._database.connection() as connection:
-            return [user_of_row(row) for row in await connection.fetch(_SELECT_ALL, account)]
+        return [user_of_row(row) for row in await self._database.fetch(_SELECT_ALL, account)]
 
 
 class UserEdit:

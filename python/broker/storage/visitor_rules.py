@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.errors import NotFound
+from broker.storage.accounts import unknown_account
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.database import Database, Repository
 
 _SECRET_BYTES = 32
 _FOUND = 500  # accounts of one query
@@ -40,18 +40,18 @@ class StoredRules(NamedTuple):
     required: str
 
 
-class VisitorRules:
-    """The repository. Every method raises `Unavailable` while the database is away."""
+class VisitorRules(Repository):
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._found = database.batcher(self._find, _FOUND)
 
     async def get(self, account: str) -> StoredRules:
         """The rules of an account, as they were after this was called. Raises NotFound."""
         rules = await self._found.ask(account)
         if rules is None:
-            raise NotFound("there is no such account")
+            raise unknown_account()
         return rules
 
     async def _find(
@@ -66,7 +66,7 @@ class VisitorRules:
             made = secrets.token_bytes(_SECRET_BYTES)
             secret: bytes | None = await connection.fetchval(_ENSURE, account, made)
         if secret is None:
-            raise NotFound("there is no such account")
+            raise unknown_account()
         return secret
 
     async def change(
@@ -93,5 +93,5 @@ class VisitorRules:
 
 def _rules(row: Any) -> StoredRules:
     if row is None:
-        raise NotFound("there is no such account")
+        raise unknown_account()
     return StoredRules(tuple(row["keys"]), row["secret"], row["required"])

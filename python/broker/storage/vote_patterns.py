@@ -6,7 +6,7 @@ A poll has at most a row for each minute of the last day, and one for each of it
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.storage.database import Database
+from broker.storage.database import Repository
 
 OTHER_NETWORKS = 0
 MAX_NETWORKS = 1_000
@@ -67,11 +67,8 @@ class NetworkRow(NamedTuple):
     votes: int
 
 
-class StoredPatterns:
-    """The repository. Every method raises `Unavailable` while the database is away."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class StoredPatterns(Repository):
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     async def add(
         self, minutes: Sequence[tuple[int, int, int, int]], networks: Sequence[tuple[int, int, int]]

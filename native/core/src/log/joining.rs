@@ -7,7 +7,7 @@
 
 use crate::protocol::frame::{self, Header, Opcode};
 
-/// What a joined frame has beyond the frames in it, but for stored blocks: the header and the brackets.
+/// What a joined frame has beyond the frames in it, except stored blocks: the header and the brackets.
 pub(super) const MORE_BYTES: usize = 64;
 /// What the sync flush of a deflated payload ends with.
 const TAIL: [u8; 4] = [0x00, 0x00, 0xFF, 0xFF];

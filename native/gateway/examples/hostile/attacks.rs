@@ -1,4 +1,4 @@
-//! The others. Each attack goes on until its process is ended; what the gateway ends is begun anew at once.
+//! The others. Each attack goes on until its process is ended; what the gateway ends is begun again at once.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};

@@ -27,9 +27,9 @@ pub struct Options {
     /// The `Host` header.
     pub host: String,
     pub path: String,
-    /// JSON of `subscribe`'s params, a `%` in it standing for the number of the viewer's programme.
+    /// JSON of `subscribe`'s params, a `%` in it standing for the number of the viewer's program.
     pub subscribe: Option<String>,
-    /// Programmes that the viewers are spread over.
+    /// Programs that the viewers are spread over.
     pub programs: usize,
     /// Loopback addresses to connect from; each has about 28,000 ports.
     pub sources: u32,

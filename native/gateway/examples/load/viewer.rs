@@ -74,7 +74,7 @@ pub enum Standing {
     Closed(Option<u16>),
 }
 
-/// A viewer that follows one programme.
+/// A viewer that follows one program.
 pub struct Viewer {
     stream: TcpStream,
     state: State,

@@ -83,7 +83,7 @@ impl Votes {
         }
     }
 
-    /// Opens a poll, or opens it anew.
+    /// Opens a poll, or opens it again.
     pub fn open(&self, name: &PollName<'_>, poll: OpenPoll) {
         let mut text = String::new();
         name.put(&mut text);

@@ -17,7 +17,7 @@ Names used: of a replica of Serve `_direct_ingress_asgi`, `_semaphore`, `_metric
 `RequestProtocol` of `ray.serve._private.common`, `RequestIdMiddleware` of `ray.serve._private.http_util`;
 uvicorn's `AutoHTTPProtocol`, `ProxyHeadersMiddleware` and `RequestResponseCycle.more_body`; two headers by
 which Serve watches no request.
-Probe: `DirectRequests` counts one request that is none, when Serve starts the server of a replica.
+Probe: `DirectRequests` counts one request that does not exist, when Serve starts the server of a replica.
 Fall-back: everything goes Serve's way, and the log says `requests_go_through_serve`.
 Gain: a quarter of a replica's time, in `python -m bench http`, POST stored value.
 """
@@ -39,13 +39,12 @@ from broker.deployments.ray_internals.departures import Departure
 from broker.deployments.ray_internals.joined_writes import JoiningProtocol
 from broker.errors import InvalidRequest
 from broker.ids import IdSource
+from broker.rest.asgi import Send
 from broker.rest.callers import HEADER
 from broker.rest.headers import EVERY_REPLY
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application."""
-Send = Callable[[Any], Awaitable[None]]
-"""Where it sends its reply."""
 
 API_PATHS = "/api/v1/"
 """The paths of the API begin with it."""
@@ -145,7 +144,7 @@ class DirectRequests:
                 self._arriving -= 1
 
     def _check(self, count: Callable[[], int]) -> None:
-        """Count one request that is none."""
+        """Count one request that does not exist."""
         before = count()
         if self._is_full() is not False:
             raise RuntimeError("a new replica accepts no request")

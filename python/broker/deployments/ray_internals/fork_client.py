@@ -27,19 +27,19 @@ _LANGUAGE = "--language="
 _PYTHON_OPTIONS = ("-S", "-s")
 _NOT_FORKED = ("command_prefix", "override_worker_entrypoint", "java_jars")
 
-Request = tuple[list[str], dict[str, str]]
+ForkRequest = tuple[list[str], dict[str, str]]
 """The worker's script with its arguments, and the environment."""
 
 
 def main() -> None:
     """Hand the command over, or run it."""
     path, command = sys.argv[1], sys.argv[2:]
-    request = build_request(command, dict(os.environ))
+    request = build_fork_request(command, dict(os.environ))
     if request is None or not _is_forked(path, request):
         os.execv(command[0], command)  # noqa: S606 - the raylet's own command, which has no shell either
 
 
-def build_request(command: list[str], environment: dict[str, str]) -> Request | None:
+def build_fork_request(command: list[str], environment: dict[str, str]) -> ForkRequest | None:
     """What the server is to fork; None for a worker that must be started by its command.
 
     Does what Ray's script does that sets a worker up (`ray._private.runtime_env.context`).
@@ -59,7 +59,7 @@ def build_request(command: list[str], environment: dict[str, str]) -> Request | 
     return words, environment
 
 
-def _is_forked(path: str, request: Request) -> bool:
+def _is_forked(path: str, request: ForkRequest) -> bool:
     try:
         with socket.socket(socket.AF_UNIX) as server:
             server.settimeout(_ANSWER_S)

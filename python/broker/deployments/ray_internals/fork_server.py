@@ -7,8 +7,8 @@ standard streams to this process and ends. What is forked here is the worker: it
 own script, and the raylet learns its process id when it registers.
 
 Protocol, on a Unix socket in the instance's scratch directory: one message a connection, the JSON of a
-`fork_client.Request`, with the three streams beside its first byte (SCM_RIGHTS, unix(7)); the answer is one
-byte, once the worker exists.
+`fork_client.ForkRequest`, with the three streams beside its first byte (SCM_RIGHTS, unix(7)); the answer is
+one byte, once the worker exists.
 
 Only a process with one thread may fork and go on in Python, so nothing that is imported here may start one.
 Nor may it draw from Ray's source of random ids: all workers would go on with the same ones.
@@ -132,7 +132,7 @@ def _serve(door: socket.socket) -> None:
             return
 
 
-def _receive(caller: socket.socket) -> tuple[fork_client.Request, list[int]]:
+def _receive(caller: socket.socket) -> tuple[fork_client.ForkRequest, list[int]]:
     """A request with its streams. Raises OSError, and ValueError."""
     user = _PEER.unpack(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]
     if user != os.geteuid():
@@ -143,7 +143,7 @@ def _receive(caller: socket.socket) -> tuple[fork_client.Request, list[int]]:
     return json.loads(message), streams
 
 
-def _become_worker(request: fork_client.Request, streams: list[int]) -> None:
+def _become_worker(request: fork_client.ForkRequest, streams: list[int]) -> None:
     """Go on as the worker; never returns."""
     for target, stream in enumerate(streams):
         os.dup2(stream, target)

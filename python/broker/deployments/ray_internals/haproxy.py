@@ -48,7 +48,7 @@ def socket_file(port: int) -> str:
     return f"{REPLICA}{port}"
 
 
-def serve_environment(directory: Path) -> dict[str, str]:
+def install_start_script(directory: Path) -> dict[str, str]:
     """Make the start script in `directory`; returns the environment that makes Ray Serve use it.
 
     The names of sockets below `directory` get 57 characters longer by the id of the node, of the hundred or

@@ -110,7 +110,7 @@ def connect_local(local: LocalRay) -> None:
 async def until_lost(local: LocalRay) -> str:
     """Return when one of Ray's two processes has ended, with its name.
 
-    Neither can be started anew: the GCS has its tables in memory, and workers know their raylet. What runs on
+    Neither can be restarted: the GCS has its tables in memory, and workers know their raylet. What runs on
     Ray goes on without them, the GCS' for as long as `environment` says, but nothing that dies is replaced.
     """
     processes = {

@@ -5,7 +5,7 @@ no secret, and a call is a pickle: who connects runs code. We have one deploymen
 so by `RAY_SERVE_USE_GRPC_BY_DEFAULT`), but Serve starts the server whether it is used or not. So the server
 gets no port.
 
-HAProxy calls replicas of its own node at 127.0.0.1 and those of others at the addresses of their nodes. Serve
+HAProxy calls replicas of its own node at 127.0.0.1 and those of other nodes at the addresses of these. Serve
 gives all replicas of a cluster one address to listen on, which could only be every interface. Ours listen on
 those two.
 

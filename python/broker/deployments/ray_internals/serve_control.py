@@ -28,7 +28,7 @@ def is_behind_haproxy() -> bool:
 def restart_control() -> None:
     """Restart Serve's controller and the managers of its ingress, which know their state again. Blocks.
 
-    Requests go on, but for those that HAProxy has under way.
+    Requests go on, except those that HAProxy has in progress.
     """
     for actor in ray.util.list_named_actors(all_namespaces=True):
         name, namespace = actor["name"], actor["namespace"]

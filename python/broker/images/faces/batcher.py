@@ -9,17 +9,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from broker.concurrency.tasks import cancel_and_wait
 from broker.images.errors import FacesUnavailable
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 
 
-class FaceBatcher(Generic[Item, Result]):
+class FaceBatcher(Generic[Item, ResultT]):
     """Collects items for one network, within one event loop. `close` ends what waits and what runs."""
 
     def __init__(
-        self, run: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], *, largest: int, waiting: int
+        self, run: Callable[[Sequence[Item]], Awaitable[Sequence[ResultT]]], *, largest: int, waiting: int
     ) -> None:
         """A batcher that has nothing to do yet.
 
@@ -31,11 +32,11 @@ class FaceBatcher(Generic[Item, Result]):
         self._run = run
         self._largest = largest
         self._most_waiting = waiting
-        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._waiting: deque[tuple[Item, asyncio.Future[ResultT]]] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    async def submit(self, item: Item) -> Result:
+    async def submit(self, item: Item) -> ResultT:
         """The result of one item. Safe to cancel: an item whose batch has not begun is left out of it.
 
         Raises:
@@ -46,7 +47,7 @@ class FaceBatcher(Generic[Item, Result]):
             raise _stopping()
         if len(self._waiting) >= self._most_waiting:
             raise FacesUnavailable("too many images are waiting for face detection")
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
@@ -60,15 +61,13 @@ class FaceBatcher(Generic[Item, Result]):
         """Fail what waits; the batch that runs is not waited for."""
         self._is_closed = True
         worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.cancel()
-            await asyncio.gather(worker, return_exceptions=True)
+        await cancel_and_wait(worker)
         _fail([future for _, future in self._waiting])
         self._waiting.clear()
 
     async def _work(self) -> None:
         """Run batches until nothing waits."""
-        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        batch: list[tuple[Item, asyncio.Future[ResultT]]] = []
         try:
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(self._largest, len(self._waiting)))]
@@ -78,7 +77,7 @@ class FaceBatcher(Generic[Item, Result]):
             _fail([future for _, future in batch])
             raise
 
-    async def _settle(self, batch: Sequence[tuple[Item, asyncio.Future[Result]]]) -> None:
+    async def _settle(self, batch: Sequence[tuple[Item, asyncio.Future[ResultT]]]) -> None:
         """Run one batch and tell everybody who still waits for it."""
         try:
             results = await self._run([item for item, _ in batch])
@@ -92,7 +91,7 @@ class FaceBatcher(Generic[Item, Result]):
                 future.set_result(result)
 
 
-def _fail(futures: Sequence[asyncio.Future[Result]]) -> None:
+def _fail(futures: Sequence[asyncio.Future[ResultT]]) -> None:
     for future in futures:
         if not future.done():
             future.set_exception(_stopping())

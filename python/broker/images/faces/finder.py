@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from broker.concurrency.tasks import cancel_and_wait
 from broker.images.errors import FacesUnavailable
 from broker.images.faces.batcher import FaceBatcher
 from broker.images.faces.models import InsightFaceModels, find_models
@@ -96,9 +97,7 @@ class LocalFaceFinder:
         """End what waits, and the thread when its run is over."""
         if self._batcher is not None:
             await self._batcher.close()
-        if self._net is not None:
-            self._net.cancel()
-            await asyncio.gather(self._net, return_exceptions=True)
+        await cancel_and_wait(self._net)
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
 
     async def _load(self) -> FaceNet:

@@ -42,7 +42,7 @@ class CountKey(NamedTuple):
 
 
 class VoteBatch(NamedTuple):
-    """Groups from one door; `number` grows by one with each of its batches, but for `CountKey`."""
+    """Groups from one door; `number` grows by one with each of its batches, except with a `CountKey`."""
 
     door: str
     number: int

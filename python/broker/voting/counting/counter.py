@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from broker._native import Tally
 from broker.clock import Clock, SystemClock
 from broker.concurrency.batch_queue import BatchLimits
-from broker.concurrency.tasks import keep_running
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.errors import BrokerError, Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import LOSSES, VOTES, Sample
@@ -131,9 +131,7 @@ class Counter:
 
     async def close(self) -> None:
         """End the tasks and the connections; what waits is answered `Unavailable` or `OutcomeUnknown`."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has reported those that failed
+        await cancel_and_wait(*self._tasks)  # `ended` has reported those that failed
         await self._database.close()
 
     # -- what the group commit asks of it; see `GroupWork`

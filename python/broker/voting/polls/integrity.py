@@ -53,7 +53,7 @@ class IntegrityReport(Model):
     polls: list[IntegrityEntry]
 
 
-def examine(
+def examine_votes(
     count: PollCount,
     declared: Declaration,
     required: Visitors,

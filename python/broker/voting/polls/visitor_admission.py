@@ -20,7 +20,7 @@ from broker.voting.rules import Visitors
 RULES_S = 5.0
 """A process remembers an account's rules for so long, and accepts visitors that they have ceased to allow.
 
-Visitors that they newly allow are accepted at once: before a process refuses one, it reads the rules anew.
+Visitors that they newly allow are accepted at once: before a process refuses one, it reads the rules again.
 """
 _ACCOUNTS = 10_000  # whose rules are remembered at a time
 _SECOND_US = 1_000_000
@@ -90,7 +90,7 @@ class VisitorAdmission:
 
         Raises:
             SlowDown: its network or the address itself has had too many, and this one is not counted.
-            Unavailable: the database is away.
+            Unavailable: the database is unavailable.
         """
         buckets = []
         if address and self._per_network.per_s:

@@ -20,18 +20,16 @@ from broker.domain.permission_table import Target
 from broker.domain.programs import Access, has_free_contexts
 from broker.domain.values import FIRST_FAULT, Id, Model, bounded, limited_by
 from broker.errors import (
-    MAX_FAULTS,
     BrokerError,
     Conflict,
     FieldFault,
     InvalidRequest,
     NotFound,
     PayloadTooLarge,
-    SlowDown,
 )
 from broker.operations.context import Context
 from broker.operations.program_access import is_project
-from broker.operations.registry import Effect, Operation, Route
+from broker.operations.registry import Effect, Operation, Route, of_resource
 from broker.storage.polls import PollProgram, PollRow
 from broker.voting.counting.batches import CountKey
 from broker.voting.counting.client import PackedEntry
@@ -81,11 +79,9 @@ class _OneEntryParams(Model):
     context_id: ContextId
     visitor_id: VisitorId | None = Field(
         default=None,
-        description=(
-            "When absent, the user of the token or the connection. Where a poll requires signed visitors, a"
-            " token that the account's server has signed, and where it requires issued ones, a `visitorId`"
-            " of `createVisitor`."
-        ),
+        description="When absent, the user of the token or the connection. Where a poll requires signed"
+        " visitors, a token that the account's server has signed, and where it requires issued ones, a"
+        " `visitorId` of `createVisitor`.",
     )
     session_id: PrintableText | None = Field(default=None, description="When absent, the connection.")
 
@@ -129,8 +125,7 @@ async def _add_responses(context: Context, params: AddResponsesParams) -> Counte
         raise InvalidRequest.of_field("responses", "is required unless impressions is given")
     limit = context.services.settings.batch_limit_responses
     if len(params.responses) + len(params.impressions) > limit:
-        message = f"must not have over {limit} entries with impressions"
-        raise PayloadTooLarge(f"responses: {message}", faults=[FieldFault("responses", message)])
+        raise PayloadTooLarge.of_field("responses", f"must not have over {limit} entries with impressions")
     place = _Place(params.account_id, params.project_id, params.program_id)
     answers: list[_Named] = [(f"responses[{n}].", entry) for n, entry in enumerate(params.responses)]
     impressions: list[_Named] = [(f"impressions[{n}].", entry) for n, entry in enumerate(params.impressions)]
@@ -283,7 +278,7 @@ def _check(
             late.append(FieldFault(f"{path}contextId", f"voting {when}"))
     for found, kind in ((faults, InvalidRequest), (late, Conflict)):
         if found:
-            raise kind(f"{found[0].field}: {found[0].message}", faults=found[:MAX_FAULTS])
+            raise kind.of_faults(found)
 
 
 async def _visitors(
@@ -341,9 +336,7 @@ async def _refusal(
     if has_free_contexts(program.metadata):
         most = context.services.settings.program_polls
         message += f", or all contexts that are not events have together reached theirs of {most}"
-    return PayloadTooLarge(
-        f"{path}measureName: {message}", faults=[FieldFault(f"{path}measureName", message)]
-    )
+    return PayloadTooLarge.of_field(f"{path}measureName", message)
 
 
 def _records(
@@ -402,8 +395,6 @@ def _no_program(program_id: str) -> NotFound:
     return NotFound(f"there is no program {program_id}")
 
 
-_TAG = "Responses"
-_ERRORS = (InvalidRequest, NotFound, Conflict, PayloadTooLarge, SlowDown)
 _CONTEXT = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
 _ANSWER = {"measureName": "whoWins", "contextId": _CONTEXT, "measureValue": 1, "visitorId": "visitor-1"}
 _SHOWN = {"measureName": "whoWins", "contextId": _CONTEXT, "visitorId": "visitor-1", "sessionId": "session-1"}
@@ -425,12 +416,11 @@ _INGEST = (
     " contexts that are no events have {program_polls} together (413)."
 )
 
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Responses",
     Operation(
         name="addResponses",
         summary="Submit votes and impressions",
-        params=AddResponsesParams,
-        result=Counted,
         handler=_add_responses,
         own_effect=Effect.KEYED,
         is_resumable=True,
@@ -440,7 +430,6 @@ OPERATIONS = (
             status=202,
             description=_INGEST,
         ),
-        errors=_ERRORS,
         example={
             "accountId": "demo",
             "projectId": "football",
@@ -448,32 +437,23 @@ OPERATIONS = (
             "responses": [_ANSWER],
             "impressions": [_SHOWN],
         },
-        tag=_TAG,
     ),
     Operation(
         name="respond",
         summary="Submit one vote",
-        params=RespondParams,
-        result=Counted,
         handler=_respond,
         own_effect=Effect.KEYED,
         is_resumable=True,
         route=None,
-        errors=_ERRORS,
         example={"programId": "final-2026"} | _ANSWER,
-        tag=_TAG,
     ),
     Operation(
         name="impression",
         summary="Record that a poll was shown",
-        params=ImpressionParams,
-        result=Counted,
         handler=_impression,
         own_effect=Effect.KEYED,
         is_resumable=True,
         route=None,
-        errors=_ERRORS,
         example={"programId": "final-2026"} | _SHOWN,
-        tag=_TAG,
     ),
 )

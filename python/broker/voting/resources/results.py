@@ -17,11 +17,11 @@ from broker.errors import NotFound, Unavailable
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.program_access import WITHOUT_PROJECT, is_project
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Json
 from broker.storage.polls import PollCount
 from broker.voting.polls.audience import LiveReply
-from broker.voting.polls.integrity import IntegrityReport, examine
+from broker.voting.polls.integrity import IntegrityReport, examine_votes
 from broker.voting.rules import (
     NOTHING_DECLARED,
     ContextId,
@@ -79,7 +79,7 @@ async def _get_integrity(context: Context, params: ResponseReportParams) -> Inte
         project_id=params.project_id,
         program_id=params.program_id,
         polls=[
-            examine(
+            examine_votes(
                 count,
                 _declared(count),
                 required,
@@ -227,72 +227,54 @@ def _declared(count: PollCount) -> Declaration:
     return NOTHING_DECLARED if count.event is None else parse_declaration(orjson.loads(count.event))
 
 
-_TAG = "Responses"
-
-OPERATIONS = (
+OPERATIONS = of_resource(
+    "Responses",
     Operation(
         name="getResponseReport",
         summary="Get the response report of a program",
-        params=ResponseReportParams,
-        result=ResponseReport,
         handler=_get_report,
         route=Route(
             "GET",
             "/responses/{accountId}/{projectId}/{programId}/report",
-            description=(
-                "One entry for each measure of a context that has votes or impressions, oldest first,"
-                " with the title and the labels of the event's metadata. `projectId` is `undefined` for a"
-                " program without one."
-            ),
+            description="One entry for each measure of a context that has votes or impressions, oldest first,"
+            " with the title and the labels of the event's metadata. `projectId` is `undefined` for a"
+            " program without one.",
         ),
-        errors=(NotFound,),
         example={"accountId": "demo", "projectId": "football", "programId": "final-2026"},
-        tag=_TAG,
     ),
     Operation(
         name="getResponseIntegrity",
         summary="Get what looks wrong in the votes of a program",
-        params=ResponseReportParams,
-        result=IntegrityReport,
         handler=_get_integrity,
         route=Route(
             "GET",
             "/responses/{accountId}/{projectId}/{programId}/integrity",
-            description=(
-                "How the votes of each poll came: by minute of the last day, by network, and how many names"
-                " came in rows. Only polls that are `watched`, or require issued or signed visitors, are"
-                " looked at; the others have no numbers. Networks have no names, and those with fewer than"
-                " 10 votes are told together. The numbers may lack votes of the last seconds, and those that"
-                " a killed process had not written; results never do. `projectId` is `undefined` for a"
-                " program without one."
-            ),
+            description="How the votes of each poll came: by minute of the last day, by network, and how"
+            " many names came in rows. Only polls that are `watched`, or require issued or signed visitors,"
+            " are looked at; the others have no numbers. Networks have no names, and those with fewer than"
+            " 10 votes are told together. The numbers may lack votes of the last seconds, and those that"
+            " a killed process had not written; results never do. `projectId` is `undefined` for a"
+            " program without one.",
         ),
-        errors=(NotFound,),
         example={"accountId": "demo", "projectId": "football", "programId": "final-2026"},
-        tag=_TAG,
     ),
     Operation(
         name="getResponseResults",
         summary="Get live results",
-        params=ResultsParams,
         result=LiveResults,
         handler=_get_results,
         route=Route(
             "GET",
             "/responses/{accountId}/{responseName}/results",
-            description=(
-                "The votes for a measure, summed over all contexts unless limited; at most one second"
-                " behind. Caches may keep the response for seconds, and for a minute once the result is"
-                " final: when all contexts have closed and every vote that arrived in time is counted."
-                " Without votes, the options that an event declares have zeros where `contextId` names the"
-                " event; otherwise `results` is `{}`. So it is for a name, a program, a project or a context"
-                " that is not there: they are no 404, because anybody could tell private programs by it. The"
-                " channel `responses:<programId>` sends changed results of a program as `results`."
-            ),
+            description="The votes for a measure, summed over all contexts unless limited; at most one second"
+            " behind. Caches may keep the response for seconds, and for a minute once the result is"
+            " final: when all contexts have closed and every vote that arrived in time is counted."
+            " Without votes, the options that an event declares have zeros where `contextId` names the"
+            " event; otherwise `results` is `{}`. So it is for a name, a program, a project or a context"
+            " that is not there: they are no 404, because anybody could tell private programs by it. The"
+            " channel `responses:<programId>` sends changed results of a program as `results`.",
         ),
-        errors=(NotFound,),
         example={"accountId": "demo", "responseName": "whoWins", "projectId": "football"},
         has_etag=True,
-        tag=_TAG,
     ),
 )

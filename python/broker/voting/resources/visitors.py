@@ -6,7 +6,6 @@ from broker.auth.issued_visitors import LIFETIME_S, issue, read
 from broker.auth.rate_limits import caller_of
 from broker.auth.signed_visitors import NotSigned
 from broker.domain.values import Model
-from broker.errors import SlowDown
 from broker.operations.context import Context
 from broker.operations.registry import Effect, Operation, Route
 from broker.voting.rules import PrintableText
@@ -52,24 +51,19 @@ OPERATIONS = (
     Operation(
         name="createVisitor",
         summary="Get a visitor id that polls accept",
-        params=CreateVisitorParams,
-        result=Visitor,
         handler=_create_visitor,
         own_effect=Effect.NONE,
         route=Route(
             "POST",
             "/responses/visitor",
-            description=(
-                "A `visitorId` for votes, which polls with `visitors: issued` in the event's metadata"
-                f" require. It is accepted for {LIFETIME_S // 86_400} days, in all programs of the account."
-                " Send the one from before to remain the same visitor; where that has expired or is of"
-                " another account, a new one is handed out. New ones are"
-                " {visitors_rate_per_address} a second for one address (in a burst"
-                " {visitors_burst_per_address}) and {visitors_rate_per_network} for one network (in a burst"
-                " {visitors_burst_per_network}), over all processes; 0 has no limit."
-            ),
+            description="A `visitorId` for votes, which polls with `visitors: issued` in the event's metadata"
+            f" require. It is accepted for {LIFETIME_S // 86_400} days, in all programs of the account."
+            " Send the one from before to remain the same visitor; where that has expired or is of"
+            " another account, a new one is handed out. New ones are"
+            " {visitors_rate_per_address} a second for one address (in a burst"
+            " {visitors_burst_per_address}) and {visitors_rate_per_network} for one network (in a burst"
+            " {visitors_burst_per_network}), over all processes; 0 has no limit.",
         ),
-        errors=(SlowDown,),
         example={},
         tag="Responses",
     ),
