@@ -144,7 +144,7 @@ def serve_environment() -> dict[str, str]:
 def memory_environment() -> dict[str, str]:
     """What lets the kernel choose who ends when memory is short, on clusters of others too.
 
-    Ray would end its newest workers, and so owners and gateways, from 95 % of the memory on, and it would tell
+    Ray would end its newest workers, and so owners and gateways, from 95 % of the memory on, and would tell
     the kernel to end workers before anything else. Decoders of images say of themselves that they come first.
     """
     return {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_oom_score_adjustment": "0"}
