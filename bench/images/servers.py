@@ -1,7 +1,7 @@
 """The service through its ingress beside other people's servers: distinct and equal URLs, p99, CPU, memory.
 
 All have the two cores and the same upstream, and make of a photograph of two megapixels a JPEG of 400 × 300.
-Servers that can keep their results do so, on disk, since ours does.
+Servers that can keep their sources and results do so, on disk, since ours does.
 """
 
 import json
@@ -40,9 +40,10 @@ _SETTLE_S = 5.0
 """After the first picture: the ingress is reloaded for its replica, and closes what was connected before."""
 _OPTIONS = "w=400,h=300,fit=fill,f=jpg"
 _THUMBOR = """
-STORAGE = "thumbor.storages.no_storage"
+STORAGE = "thumbor.storages.file_storage"
+FILE_STORAGE_ROOT_PATH = {directory!r} "/sources"
 RESULT_STORAGE = "thumbor.result_storages.file_storage"
-RESULT_STORAGE_FILE_STORAGE_ROOT_PATH = {directory!r}
+RESULT_STORAGE_FILE_STORAGE_ROOT_PATH = {directory!r} "/results"
 RESULT_STORAGE_STORES_UNSAFE = True
 """
 
@@ -207,7 +208,9 @@ def build_imagor(directory: Path) -> tuple[Server, list[str | Path], Mapping[str
     command: list[str | Path] = [
         CACHE / "imagor",
         *("-port", str(port), "-server-address", "127.0.0.1", "-imagor-unsafe"),
-        *("-file-result-storage-base-dir", directory, "-imagor-result-storage-path-style", "digest"),
+        *("-file-storage-base-dir", directory / "sources"),
+        *("-file-result-storage-base-dir", directory / "results"),
+        *("-imagor-storage-path-style", "digest", "-imagor-result-storage-path-style", "digest"),
     ]
     return Server(port, _unsafe_path, list), command, {}
 

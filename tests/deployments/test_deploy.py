@@ -2,18 +2,19 @@
 
 from pathlib import Path
 
-from broker.deployments.environment import serve_environment
+from broker.deployments.environment import memory_environment, serve_environment
 from broker.deployments.ray_internals import haproxy
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
-def test_nodes_of_a_cluster_get_the_environment_that_serve_needs() -> None:
+def test_nodes_of_a_cluster_get_the_environment_that_ray_needs() -> None:
     lines = (DEPLOY / "node.env").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     ours = (
         haproxy.ingress_environment(Path("/opt/broker/.venv/bin/broker-ingress"), Path("/run/broker"))
         | serve_environment()
+        | memory_environment()
     )
     assert {name: given.get(name) for name in ours} == ours
 

@@ -38,6 +38,15 @@ def photograph(width: int, height: int) -> pyvips.Image:
     return (gradient(width, height) + noise).cast("uchar").copy(interpretation="srgb")
 
 
+def lines(width: int, height: int, period: float, angle: float) -> pyvips.Image:
+    """Gray lines as fine as `period` pixels, turned by `angle` degrees."""
+    places = pyvips.Image.xyz(width, height)
+    turn = math.radians(angle)
+    phase = (places[0] * math.cos(turn) + places[1] * math.sin(turn)) * (360 / period)
+    plane = (phase.sin() * 120 + 127.5).cast("uchar")
+    return plane.bandjoin([plane, plane]).copy(interpretation="srgb")
+
+
 def decibels(one: pyvips.Image, other: pyvips.Image) -> float:
     """The peak ratio of signal to noise; infinite for equal pictures."""
     error = ((one - other) ** 2).avg()

@@ -97,7 +97,7 @@ def kept_shrink(data: bytes, options: str, room: int = ROOM) -> int | None:
         ("w=200,h=200,fit=face", 2),
         ("w=300,h=300,fit=face", None),
         ("w=300,h=300,fit=face-and-shoulders", 2),
-        ("w=300,h=300,fit=face,padding=3.5", 2),
+        ("w=300,h=300,fit=face,padding=3.3", 2),
     ],
 )
 def test_a_large_jpeg_is_kept_as_small_as_a_portraits_crop_allows(options: str, shrink: int | None) -> None:

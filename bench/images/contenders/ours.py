@@ -1,6 +1,7 @@
 """The service's way: a process that decodes, spoken to as a replica does. Both processes count."""
 
 import asyncio
+from functools import lru_cache
 
 import psutil
 
@@ -14,12 +15,13 @@ from broker.images.workers import WorkerConfig, Workers
 def main() -> None:
     """Serve until the input ends."""
     workers = Workers(WorkerConfig(processes=1, jobs=1_000_000))
+    opened = lru_cache(1)(BodyFile.of_bytes)  # a source is an open file; the others have it in memory, too
     with asyncio.Runner() as runner:
 
         def transform(source: bytes, format_: str) -> bytes:
             options = parse_options(f"w={WIDTH},h={HEIGHT},f={format_}")
             job = Job("render", DecodeLimits(), options)
-            _, made = runner.run(workers.run(job, BodyFile.of_bytes(source)))
+            _, made = runner.run(workers.run(job, opened(source)))
             return made
 
         serve_commands("this", transform, tree_cpu_s)

@@ -94,6 +94,16 @@ export class Client extends Core {
     return new Timeline(this, programId, options);
   }
 
+  /**
+   * The URL of an image made of `source`, for an element or a request; sends nothing. Options are such as
+   * `w=400,h=400,fit=face,f=webp`; `f=json` describes the source.
+   */
+  imageUrl(source: string, options = "-"): string {
+    const wanted = encodeURIComponent(options).replace(/%(?:3D|2C|3A)/g, decodeURIComponent);
+    const path = `/api/v2/imgproxy/${this.account}/${wanted}?url=${encodeURIComponent(source)}`;
+    return new URL(path, this.api.baseUrl).href;
+  }
+
   /** Live results of a program as they change, each measure at most once a second; after a pause those known. */
   async *results(programId: string, options: FollowOptions = {}): AsyncGenerator<LiveResults> {
     const known = new Map<string, LiveResults>();

@@ -141,6 +141,15 @@ def serve_environment() -> dict[str, str]:
     }
 
 
+def memory_environment() -> dict[str, str]:
+    """What lets the kernel choose who ends when memory is short, on clusters of others too.
+
+    Ray would end its newest workers, and so owners and gateways, from 95 % of the memory on, and would tell
+    the kernel to end workers before anything else. Decoders of images say of themselves that they come first.
+    """
+    return {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_oom_score_adjustment": "0"}
+
+
 def _local_environment(settings: Settings, scratch: Path) -> dict[str, str]:
     """What a Ray of our own must find before it is imported."""
     seed = int(hashlib.sha256(os.fsencode(scratch)).hexdigest()[:8], 16)
@@ -179,12 +188,12 @@ def _local_environment(settings: Settings, scratch: Path) -> dict[str, str]:
         "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
         "RAY_raylet_report_resources_period_milliseconds": "1000",
         "RAY_raylet_check_gc_period_milliseconds": "1000",
-        "RAY_memory_monitor_refresh_ms": "1000",
         "RAY_kill_idle_workers_interval_ms": "2000",
         # Nothing large goes through the object store: it need not look ten times a second whether its disk is
         # full, and as often for transfers that hang.
         "RAY_local_fs_monitor_interval_ms": "10000",
         "RAY_object_manager_timer_freq_ms": "1000",
+        **memory_environment(),
         **serve_environment(),
         "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "10",
         # At rest; it goes round faster by itself while a replica is missing (`serve_pace`).

@@ -5,6 +5,7 @@ rebinding). Here both happen in one place, below the HTTP client, for the first 
 TLS is done above with the URL's own host name, so certificates and SNI are those of the name.
 """
 
+import select
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
@@ -99,6 +100,7 @@ class _WideStream(httpcore.AsyncNetworkStream):
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
+        self._socket = inner.get_extra_info("socket")
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """What has come, at most `_READ_BYTES`."""
@@ -116,4 +118,21 @@ class _WideStream(httpcore.AsyncNetworkStream):
         return _WideStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
+        """What `httpcore.AsyncNetworkStream` names.
+
+        For each request the pool asks each idle connection whether it is readable, which its server makes it
+        by closing it. The inner stream collects all that is known of the socket first.
+        """
+        if info == "is_readable":
+            return _is_readable(self._socket)
         return self._inner.get_extra_info(info)
+
+
+def _is_readable(connection: Any) -> bool:
+    """Whether a read would return at once: with bytes, or with the end; a closed socket counts as such."""
+    descriptor = connection.fileno()
+    if descriptor < 0:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))

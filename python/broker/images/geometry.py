@@ -107,7 +107,7 @@ class Layout:
 
 
 _NOSE_TIP = 30
-_PORTRAIT_FACE = 0.2  # height of a face that fills a portrait at least so far, of the shorter side
+_PORTRAIT_FACE = 0.225  # height of a face that fills a portrait at least so far, of the shorter side
 _ACROSS = {
     Position.TOP_LEFT: 0.0,
     Position.LEFT: 0.0,

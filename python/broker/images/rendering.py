@@ -37,10 +37,10 @@ from broker.images.options import Format, Options
 PREVIEW_SIDE_PX = 640  # detectors see no more
 _ATTENTION_SIDE_PX = 256  # libvips looks for it in 32 pixels
 _JPEG_SHRINKS = (8, 4, 2)  # what libjpeg can do
-_JPEG_SHRINKS_FROM = ((12.0, 8), (4.95, 4), (2.48, 2))
+_JPEG_SHRINKS_FROM = ((12.0, 8), (4.95, 4), (3.0, 2))
 """From how much shrinking on a JPEG's decoder does how much of it. It averages blocks, which shows where
-nothing comes after it: with so much left to the filter, photographs lose 0.1 dB of a JPEG of quality 85, at
-most 1.5, and pure texture, such as grass, 2 dB (docs/decisions.md)."""
+nothing comes after it: fine lines get moiré. With so much left to the filter, photographs lose 0.1 dB of a
+JPEG of quality 85, at most 1.5, and pure texture, such as grass, 2 dB (docs/decisions.md)."""
 _MOST_PADDING_PX = 12  # brings the filter's grid to within a tenth of a pixel of the corner
 _OWN_TABLES_BELOW_PX = 400_000
 """Of a JPEG. Huffman tables of its own save 9 % of a photograph of 100 pixels and 1.3 % of one of 800, which

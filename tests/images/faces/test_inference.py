@@ -57,6 +57,14 @@ def test_the_provider_that_computes_is_told(built: Callable[[str], BuiltModels],
     assert Network(built("ssd").landmarks, cpu).provider == "CPUExecutionProvider"
 
 
+@pytest.mark.filterwarnings("ignore:Specified provider:UserWarning")
+def test_where_cuda_cannot_be_loaded_the_cpu_takes_pictures_one_by_one(
+    built: Callable[[str], BuiltModels],
+) -> None:
+    network = Network(built("ssd").landmarks, choose_runtime([CUDA, CPU], may_use_gpu=True, threads=1))
+    assert (network.provider, network.largest_batch) == ("CPUExecutionProvider", 1)
+
+
 def test_what_is_no_model_is_unavailable(tmp_path: Path, cpu: Runtime) -> None:
     (tmp_path / "net.onnx").write_bytes(b"nothing")
     with pytest.raises(FacesUnavailable, match="cannot be loaded"):
