@@ -310,6 +310,27 @@ describe("overlays", { concurrency: 5, timeout: 100_000 }, () => {
     await page.close();
   });
 
+  test("a score of four digits is seen with all of them", async () => {
+    const program = await makeProgram(admin);
+    await tell(admin, program, "Score#show", { ...SCORE, home: 128, away: 1204 });
+    const page = await open(browser, { program });
+    await turned(page, "scoreboard", true);
+    await says(page, ".goals", "1204");
+    const seen = await page.locator("onair-overlay .goals").evaluateAll((all) =>
+      all.map((box) => {
+        const digits = document.createRange();
+        digits.selectNodeContents(box);
+        const [inner, outer] = [digits.getBoundingClientRect(), box.getBoundingClientRect()];
+        return [box.textContent, inner.left >= outer.left && inner.right <= outer.right];
+      }),
+    );
+    assert.deepEqual(seen, [
+      ["128", true],
+      ["1204", true],
+    ]);
+    await page.close();
+  });
+
   test("long names fit and right-to-left names run from the right", async () => {
     const page = await open(browser, {});
     const shown = async (name: string) => {
