@@ -472,6 +472,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     const slowly = { offline: false, latency: 0, downloadThroughput: 1_000_000, uploadThroughput: 1_000_000 };
     await line.send("Network.enable");
     await line.send("Network.emulateNetworkConditions", slowly);
+    const told = page.getByText(/ of [\d.]+ MB sent/).waitFor(); // it is gone with the last of it
     await page.getByRole("button", { name: /^Import/ }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Import" }).click();
     const bar = page.getByRole("progressbar", { name: "Sent" });
@@ -480,7 +481,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     const first = await grown(sent, 0);
     const second = await grown(sent, first);
     assert.ok(second < buffer.length);
-    await page.getByText(/ of [\d.]+ MB sent/).waitFor();
+    await told;
     await sees(page, "2,000 events imported, 0 replaced");
     assert.equal((await listEvents(admin, programId)).length, 1000); // a page of them
 
