@@ -15,6 +15,7 @@ from PIL import Image
 from broker.demo.analytics import settings_for
 from broker.demo.matomo import open_stand_in
 from tests.deployments.instance import Instance
+from tests.deployments.picture_server import PictureServer
 from tests.javascript import test_dashboard, test_overlay
 from tests.javascript.test_overlay import SCREENS
 
@@ -34,12 +35,14 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(open_stand_in()) as matomo,
+        PictureServer() as pictures,
     ):
-        instance = Instance(Path(folder) / "data", environment=settings_for(matomo))
+        environment = settings_for(matomo) | {"BROKER_IMAGES_ALLOW_HOSTS": pictures.host}
+        instance = Instance(Path(folder) / "data", environment=environment)
         try:
             instance.start()
             test_overlay.run_in_browser(instance, "screens")
-            test_dashboard.run_in_browser(instance, "pictures" if is_for_docs else "screens")
+            test_dashboard.run_in_browser(instance, "pictures" if is_for_docs else "screens", pictures)
             instance.stop()
         finally:
             instance.end()

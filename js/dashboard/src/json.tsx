@@ -53,7 +53,7 @@ export function JsonField({
     if (parsed.value) onText?.(JSON.stringify(parsed.value, null, 2));
   };
   return (
-    <Field label={label} class="json" hint={hint}>
+    <Field label={label} class={`json ${rows > 12 ? "tall" : ""}`} hint={hint}>
       {(id, hintId) => (
         <>
           <textarea

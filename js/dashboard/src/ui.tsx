@@ -322,16 +322,18 @@ export function Table({
   label,
   head,
   wide = [],
+  class: name = "",
   children,
 }: {
   label: string;
   head: readonly string[];
   /** Those of them that a phone has no room for; the cells have the class `wide`. */
   wide?: readonly string[];
+  class?: "" | "stacked";
   children: ComponentChildren;
 }) {
   return (
-    <div class="table" role="group" aria-label={label} tabIndex={0}>
+    <div class={`table ${name}`} role="group" aria-label={label} tabIndex={0}>
       <table>
         <thead>
           <tr>

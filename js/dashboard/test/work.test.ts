@@ -17,6 +17,7 @@ import {
   openStage,
   PASSWORD,
   PHONE,
+  PICTURE,
   sees,
   settle,
   show,
@@ -407,6 +408,53 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await close();
   });
 
+  test("a picture is shown as each option makes it, and its URL gives the same", async () => {
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    await show(page, "pictures");
+    await page.getByLabel("Source").fill(PICTURE);
+    const choose = (label: string, value: string) => page.getByLabel(label).selectOption(value);
+    /** Presses the button; width, height and type of what the page shows then, which its URL gives as well. */
+    const made = async () => {
+      const [reply] = await Promise.all([
+        page.waitForResponse(/\/imgproxy\//),
+        page.getByRole("button", { name: "Show" }).click(),
+      ]);
+      await page.getByRole("button", { name: "Show" }).waitFor(); // and not “Making it…”
+      const size = await page.locator(".picture img").evaluate(async (image: HTMLImageElement) => {
+        await image.decode();
+        return [image.naturalWidth, image.naturalHeight];
+      });
+      const path = await page.locator(".made code").innerText();
+      const given = await page.evaluate(async (path) => {
+        const { width, height } = await createImageBitmap(await (await fetch(path)).blob());
+        return [width, height];
+      }, path);
+      assert.deepEqual(given, size);
+      return [...size, reply.headers()["content-type"]];
+    };
+    await choose("Width", "200");
+    await choose("Height", "100");
+    await choose("Position", "top");
+    assert.deepEqual(await made(), [200, 100, "image/jpeg"]);
+    await choose("Crop", "scale");
+    await choose("Height", "any");
+    await choose("Format", "webp");
+    assert.deepEqual(await made(), [200, 200, "image/webp"]);
+    await choose("Width", "100");
+    await choose("Height", "100");
+    await choose("Crop", "face-and-shoulders");
+    await page.getByLabel("Padding").fill("2.5");
+    await choose("Format", "png");
+    assert.deepEqual(await made(), [100, 100, "image/png"]);
+    assert.match(await page.locator(".made code").innerText(), /fit=face-and-shoulders,f=png,padding=2\.5\?/);
+    await choose("Format", "json");
+    await page.getByRole("button", { name: "Show" }).click();
+    assert.match(await page.getByLabel("Description").innerText(), /512/);
+    await check(page);
+    await close();
+  });
+
   test("an import and an export show how far they are", async () => {
     const programId = await makeProgram(admin);
     const { page, close } = await visit(browser, { viewport: DESKTOP, acceptDownloads: true });
@@ -424,6 +472,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     const slowly = { offline: false, latency: 0, downloadThroughput: 1_000_000, uploadThroughput: 1_000_000 };
     await line.send("Network.enable");
     await line.send("Network.emulateNetworkConditions", slowly);
+    const told = page.getByText(/ of [\d.]+ MB sent/).waitFor(); // it is gone with the last of it
     await page.getByRole("button", { name: /^Import/ }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Import" }).click();
     const bar = page.getByRole("progressbar", { name: "Sent" });
@@ -432,7 +481,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     const first = await grown(sent, 0);
     const second = await grown(sent, first);
     assert.ok(second < buffer.length);
-    await page.getByText(/ of [\d.]+ MB sent/).waitFor();
+    await told;
     await sees(page, "2,000 events imported, 0 replaced");
     assert.equal((await listEvents(admin, programId)).length, 1000); // a page of them
 

@@ -10,6 +10,8 @@ import { INIT, openAdmin, openBrowser, URL_OF_BROKER, until } from "../../client
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 export const SHOTS = process.env.ONAIR_SCREENS as string;
 export const PASSWORD = process.env.ONAIR_PASSWORD as string;
+/** The address of a photograph with one face, 512 by 512 pixels, that the image proxy may read. */
+export const PICTURE = process.env.ONAIR_PICTURE as string;
 
 /** Every place of the page by the path of its fragment. `{…}` stands for what a test has made. */
 export const SCREENS: Record<string, string> = {

@@ -3,6 +3,9 @@ import { element, line, write } from "./dom.js";
 import { Graphic, type Look, paint, teamOf } from "./graphic.js";
 import { percentages, type Poll as Asked, type State } from "./state.js";
 
+/** What three lines of a question have room for. */
+const LONG_CHARACTERS = 66;
+
 interface Row {
   root: HTMLElement;
   label: HTMLElement;
@@ -46,6 +49,7 @@ export class Poll extends Graphic {
     this.#panel.classList.toggle("closed", isClosed);
     write(this.#label, config.labels[isClosed ? "closed" : "poll"]);
     write(this.#question, poll.title);
+    this.#question.classList.toggle("long", poll.title.length > LONG_CHARACTERS);
     const key = `${poll.id} ${poll.options.join("\n")}`;
     if (key !== this.#drawn) {
       this.#drawn = key;

@@ -5,6 +5,8 @@ import { clockText, type Side, type State } from "./state.js";
 import { inkOn } from "./values.js";
 
 const FLASH_MS = 1_400;
+/** Of a score: runs of cricket, points of a league. */
+const MOST_CHARACTERS = 7;
 
 class Team {
   readonly code = line("code");
@@ -76,6 +78,6 @@ export class Scoreboard extends Graphic {
 
 function numeral(text: string): HTMLElement {
   const made = document.createElement("span");
-  made.textContent = text.slice(0, 3);
+  made.textContent = text.slice(0, MOST_CHARACTERS);
   return made;
 }

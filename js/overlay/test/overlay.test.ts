@@ -41,7 +41,10 @@ const call = (page: Page, name: string, data?: unknown) =>
   page.evaluate(([name, data]) => (window as any)[name as string](data), [name, data] as const);
 const host = (page: Page) => page.evaluate(() => document.documentElement.dataset.host);
 /** Waits until the page has drawn what it was told before. */
-const settled = (page: Page) => page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 50)));
+const settled = (page: Page, ms = 50) =>
+  page.evaluate((ms) => new Promise((resolve) => setTimeout(resolve, ms)), ms);
+/** Longer than the page waits for a host that may not call at all: a timer of the page's own is over by then. */
+const PATIENCE_MS = 600;
 
 const NASTY = [
   `<img src=x onerror="window.hacked=1">`,
@@ -159,7 +162,7 @@ describe("overlays", { concurrency: 5, timeout: 100_000 }, () => {
       const page = await open(browser, {}, adding);
       assert.equal(await host(page), "casparcg");
       await live(page);
-      await settled(page);
+      await settled(page, PATIENCE_MS);
       await turned(page, "scoreboard", false);
       await call(page, "play");
       await turned(page, "scoreboard", true);
@@ -307,6 +310,27 @@ describe("overlays", { concurrency: 5, timeout: 100_000 }, () => {
     });
     assert.deepEqual([found.foreign, found.hacked, found.length], [0, undefined, 161]);
     assert.ok(found.widest <= 1_060, String(found.widest));
+    await page.close();
+  });
+
+  test("a score of four digits is seen with all of them", async () => {
+    const program = await makeProgram(admin);
+    await tell(admin, program, "Score#show", { ...SCORE, home: 128, away: 1204 });
+    const page = await open(browser, { program });
+    await turned(page, "scoreboard", true);
+    await says(page, ".goals", "1204");
+    const seen = await page.locator("onair-overlay .goals").evaluateAll((all) =>
+      all.map((box) => {
+        const digits = document.createRange();
+        digits.selectNodeContents(box);
+        const [inner, outer] = [digits.getBoundingClientRect(), box.getBoundingClientRect()];
+        return [box.textContent, inner.left >= outer.left && inner.right <= outer.right];
+      }),
+    );
+    assert.deepEqual(seen, [
+      ["128", true],
+      ["1204", true],
+    ]);
     await page.close();
   });
 

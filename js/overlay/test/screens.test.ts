@@ -129,5 +129,24 @@ test("screens", { timeout: 120_000 }, async () => {
   });
   await pause(2_400);
   await shoot(page, "long-names");
+  await show("LowerThird#hide");
+
+  const countries = ["Argentina", "Bosnia and Herzegovina", "Côte d’Ivoire", "Deutschland", "Éire", "Fiji"];
+  const votes = [12_345_678, 9_876_543, 7_654_321, 4_321_098, 210_987, 0];
+  await show("Score#show", { home: 128, away: 1204, homeTeam: "LAKERS", awayTeam: "CELTICS" });
+  await show("Clock#stop", { clock: "120:00 +15" });
+  // As many answers as no test sends.
+  await page.route("**/responses/demo/song/results?*", (route) =>
+    route.fulfill({ json: { contextId: "", measureName: "song", results: { ...votes } } }),
+  );
+  await show("Poll#show", {
+    title: "Which country’s song of the evening would you like to hear once more before the votes close?",
+    measureName: "song",
+    options: countries,
+  });
+  await turned(page, "poll", true);
+  await says(page, ".total", "34,408,627");
+  await pause(2_400);
+  await shoot(page, "big-numbers");
   await page.close();
 });

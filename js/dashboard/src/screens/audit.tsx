@@ -42,16 +42,16 @@ export function AuditScreen() {
           {({ items, total }) =>
             items.length ? (
               <>
-                <Table label="Audit log" head={["When", "Who", "What", "Target", "Details"]}>
+                <Table label="Audit log" head={["When", "Who", "What", "Target", "Details"]} class="stacked">
                   {items.map((entry) => (
                     <tr key={entry.id}>
                       <td class="when">{dateTime(entry.time)}</td>
                       <td>{entry.username || "the operator"}</td>
                       <td>{entry.action}</td>
-                      <td>
+                      <td class="line">
                         {entry.targetType} <code>{entry.targetId}</code>
                       </td>
-                      <td class="meta">
+                      <td class="meta line">
                         {Object.keys(entry.details).length ? preview(entry.details, 160) : ""}
                       </td>
                     </tr>

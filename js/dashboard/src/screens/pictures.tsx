@@ -95,13 +95,8 @@ export function PicturesScreen() {
                 options={same(SIZES, "any")}
                 onText={(h) => set({ h })}
               />
-              <Choice
-                label="Crop"
-                value={draft.fit}
-                options={same(FITS, "")}
-                onText={(fit) => set({ fit })}
-              />
             </div>
+            <Choice label="Crop" value={draft.fit} options={same(FITS, "")} onText={(fit) => set({ fit })} />
             <div class="row-fields">
               <Choice
                 label="Position"

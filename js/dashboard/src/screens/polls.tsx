@@ -33,7 +33,7 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
       : []),
   ]);
   return (
-    <div class={isPublisher.value ? "split" : ""}>
+    <div class={isPublisher.value ? "split polls" : ""}>
       <div class="stack">
         <Failure error={error ?? close.error} />
         {polls.length ? (

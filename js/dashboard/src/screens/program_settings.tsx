@@ -79,7 +79,7 @@ export function SettingsTab({ program, onSaved }: { program: Program; onSaved: (
           }}
         >
           <Text label="Name" required maxLength={1000} value={draft.name} onText={(name) => set({ name })} />
-          <div class="row-fields">
+          <div class="row-fields dates">
             <Text
               label="Starts"
               type="datetime-local"

@@ -147,7 +147,7 @@ function Editor({
         actions={
           <>
             <Badge kind={isPublished ? "good" : ""}>{revision.status}</Badge>
-            <span class="hint">changed {dateTime(revision.updatedTime)}</span>
+            <span class="hint wide">changed {dateTime(revision.updatedTime)}</span>
             <button
               type="button"
               class="small"
