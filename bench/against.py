@@ -1,4 +1,4 @@
-"""This checkout beside another one that is built: `python -m bench against DIRECTORY [http] [idle] [--runs N] …`.
+"""This checkout beside another one that is built: `python -m bench against DIRECTORY [http] [idle] …`.
 
 Both products run at the same time, so that what else the machine does costs both alike. `http` lets them
 answer bursts of the same requests in turns, in pairs whose order changes. `idle` leaves both alone.
