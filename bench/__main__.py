@@ -13,6 +13,7 @@
     python -m bench disruption [--clients N] [--seconds S] [--runs N] [--quick]
     python -m bench dashboard [--rate N] [--seconds S] [--runs N] [--quick]
     python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]
+    python -m bench against DIRECTORY [http] [idle] [--runs N] [--seconds S] [--idle S]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
 alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer
@@ -26,7 +27,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import dashboard, disruption, owner, page, socket_votes, startup, storms, viewers, votes
+from bench import against, dashboard, disruption, owner, page, socket_votes, startup, storms, viewers, votes
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.images import command as images
@@ -127,6 +128,7 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 
 
 PARTS = {
+    "against": against.main,
     "dashboard": dashboard.main,
     "disruption": disruption.main,
     "http": http.main,

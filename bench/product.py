@@ -96,19 +96,21 @@ def measure_product(messages: int) -> tuple[dict[str, dict[str, float]], list[st
 
 
 @contextmanager
-def running_product(settings: Mapping[str, str] | None = None) -> Iterator[Product]:
+def running_product(settings: Mapping[str, str] | None = None, root: Path = ROOT) -> Iterator[Product]:
     """`broker up` with free ports and a temporary data directory; yields when it is ready.
 
     Args:
         settings: variables of its environment.
+        root: the checkout that runs; another one than ours has its packages in `.venv`.
     """
     with tempfile.TemporaryDirectory(prefix="broker-bench-") as directory:
         http_port, ws_port, password = free_port(), free_port(), secrets.token_urlsafe(12)
-        command: list[str | Path] = [Path(sys.executable).with_name("broker"), "up", "--data-dir", directory]
+        python = Path(sys.executable) if root == ROOT else root / ".venv/bin/python"
+        command: list[str | Path] = [python.with_name("broker"), "up", "--data-dir", directory]
         command += ["--http-port", str(http_port), "--ws-port", str(ws_port)]
         own = {"BROKER_ADMIN_PASSWORD": password, "BROKER_OPS_PORT": str(free_port())}
         environment = os.environ | own | (settings or {})
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, cwd=ROOT)
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, cwd=root)
         try:
             wait_until_ready(process)
             yield Product(http_port, ws_port, password, Path(directory), process.pid)

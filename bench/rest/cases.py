@@ -1,5 +1,6 @@
 """What is asked of the HTTP door: the requests of each case, and the bare ones that stand beside them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -37,11 +38,12 @@ class Case:
         return [bare_request(request, path) for request in self.requests]
 
 
-def prepare(client: httpx.Client) -> list[Case]:
+def prepare(client: httpx.Client, names: Collection[str] = ()) -> list[Case]:
     """Make what is read and published to; returns the cases.
 
     Args:
         client: of an admin, with the address of the REST interface.
+        names: of the cases that are wanted; all if there are none.
 
     Raises:
         ProductError: the product refuses something.
@@ -58,10 +60,10 @@ def prepare(client: httpx.Client) -> list[Case]:
     }
     revision = {"title": "Bench", "version": "1", "status": "published", "content": content}
     post(client, f"/projects/{_PROJECT}/application/revisions", revision)
-    builder = Builder(client)
+    builder = Builder(client, names)
     value = build_value(0)
     value_paths = [f"/storage/{_PROJECT}/value-{number:02}" for number in range(VALUES)]
-    return [
+    cases = [
         builder.case("GET program", 0.8, "GET", [f"/programs/{PROGRAM}"]),
         builder.case("GET stored value", 0.8, "GET", value_paths, open_=True),
         builder.case(
@@ -75,9 +77,10 @@ def prepare(client: httpx.Client) -> list[Case]:
         builder.case("durable publish", 0.9, "POST", [f"/programs/{PROGRAM}/events"], [build_event()]),
         *(build_answers(client, builder, floor, batch) for batch, floor in ANSWERS.items()),
     ]  # fmt: skip
+    return [case for case in cases if case is not None]
 
 
-def build_answers(client: httpx.Client, builder: "Builder", floor: float, batch: int) -> Case:
+def build_answers(client: httpx.Client, builder: "Builder", floor: float, batch: int) -> Case | None:
     """Each request has other visitors, until all have answered; an impression makes each change a count."""
     metadata = {"title": "Who wins", "options": ["Home", "Away", "Draw"]}
     event = {"event": "Poll#open", "metadata": metadata}
@@ -113,8 +116,9 @@ def post(client: httpx.Client, path: str, body: dict[str, object]) -> None:
 class Builder:
     """Writes requests as they go over the wire."""
 
-    def __init__(self, client: httpx.Client) -> None:
+    def __init__(self, client: httpx.Client, names: Collection[str]) -> None:
         self._client = client
+        self._names = names
         self._host = urlsplit(str(client.base_url)).netloc
 
     def case(
@@ -126,12 +130,14 @@ class Builder:
         bodies: list[dict[str, object]] | None = None,
         *,
         open_: bool = False,
-    ) -> Case:
-        """A case; one request is made to see what comes back.
+    ) -> Case | None:
+        """A case, if it is wanted; one request is made to see what comes back.
 
         Args:
             open_: whether callers need no token.
         """
+        if self._names and name not in self._names:
+            return None
         contents = [orjson.dumps(body).decode() for body in bodies] if bodies else [""] * len(paths)
         requests = [
             self._request(method, path, content, with_token=not open_)

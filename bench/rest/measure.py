@@ -51,7 +51,7 @@ def measure(
     base_url = instance.product.base_url
     with httpx.Client(base_url=base_url, timeout=30) as client:
         client.headers["Authorization"] = f"Bearer {log_in(client, instance.product.password)}"
-        cases = [case for case in prepare(client) if not names or case.name in names]
+        cases = prepare(client, names or ())
     with tempfile.TemporaryDirectory(prefix="broker-bench-") as directory, open_load(instance) as load:
         files = write_requests(cases, Path(directory))
         for (case, side), file in files.items():

@@ -179,12 +179,14 @@ class Meter:
     def see_who_lives(self, *, may_scale: bool) -> None:
         """Note processes that have died, and API replicas that were added unless they may be.
 
-        HAProxy is another process after each change of the replicas.
+        HAProxy is another process after each change of the replicas; the one before ends when its connections
+        have ended, which may be during a later attack.
         """
         now = self._target.processes()
         died = _by_kind({pid: kind for pid, kind in self._kinds.items() if pid not in now})
         new = _by_kind({pid: kind for pid, kind in now.items() if pid not in self._kinds})
-        if new.pop("ingress", 0):
+        new.pop("ingress", None)
+        if "ingress" in now.values():
             died.pop("ingress", None)
         self.faults += [f"{count} {kind} died" for kind, count in died.items()]
         if not may_scale:

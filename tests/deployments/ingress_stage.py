@@ -29,6 +29,13 @@ NAMING_DOOR = "127.0.0.10"
 """A front door that begins its connections with a PROXY header."""
 _OURS = "X-Content-Type-Options: nosniff\r\n"
 _START_S = 30.0
+_NO_REPLY = {
+    "garbage": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "half": f"HTTP/1.1 200 OK\r\n{_OURS}Content-Le".encode(),
+    "huge": f"HTTP/1.1 200 OK\r\n{_OURS}X-Long: {'x' * 60_000}\r\n\r\n".encode(),
+    "lengths": f"HTTP/1.1 200 OK\r\n{_OURS}Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx".encode(),
+}
+"""What a replica may send that is no response, or none that an ingress can take."""
 
 
 class Replica(ThreadingTCPServer):
@@ -113,6 +120,9 @@ class _Handler(StreamRequestHandler):
                 return
             if act == "never":
                 threading.Event().wait(20)
+                return
+            if act in _NO_REPLY:
+                self.wfile.write(_NO_REPLY[act])
                 return
             if act == "plain":  # as Serve and its servers answer
                 self._reply(int(rest), f"{rest} in plain text", "")

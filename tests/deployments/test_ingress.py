@@ -172,7 +172,7 @@ def test_a_method_that_some_path_has_reaches_a_replica(ingress: Ingress, method:
     assert call(ingress.port, request.encode()).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize("path", ["/drop", "/never"])
+@pytest.mark.parametrize("path", ["/drop", "/never", "/garbage", "/half", "/huge", "/lengths"])
 @pytest.mark.parametrize(("method", "error"), [("GET", "unavailable"), ("POST", "outcome_unknown")])
 def test_a_change_that_may_have_been_made_is_in_doubt(
     ingress: Ingress, path: str, method: str, error: str

@@ -413,10 +413,10 @@ class StandIn:
 
 
 @asynccontextmanager
-async def open_stand_in(stand_in: StandIn | None = None) -> AsyncIterator[StandIn]:
-    """Serve a stand-in on a free port of this machine; `url` says which."""
+async def open_stand_in(stand_in: StandIn | None = None, port: int = 0) -> AsyncIterator[StandIn]:
+    """Serve a stand-in on this machine, on a free port if it is 0; `url` says which."""
     opened = stand_in or StandIn()
-    async with served("stand-in Matomo", opened) as host:
+    async with served("stand-in Matomo", opened, port) as host:
         opened.url = f"http://{host}"
         yield opened
 
