@@ -118,7 +118,7 @@ def test_product(instance: Instance) -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 def test_recovery(instance: Instance) -> None:
-    run_with(instance, "recovery")
+    run_with(instance, "recovery", timeout_s=400)
 
 
 @pytest.mark.cluster
