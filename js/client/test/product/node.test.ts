@@ -11,7 +11,16 @@ import {
   ProtocolError,
 } from "../../src/index.js";
 import { sleep } from "../../src/sleep.js";
-import { askPoll as ask, makeProgram, openAdmin, publish, readNumbers, TIMING, URL_OF_BROKER, until } from "./world.js";
+import {
+  askPoll as ask,
+  makeProgram,
+  openAdmin,
+  publish,
+  readNumbers,
+  TIMING,
+  URL_OF_BROKER,
+  until,
+} from "./world.js";
 
 const admin = openAdmin();
 after(() => admin.close());
