@@ -4,8 +4,8 @@ A page in Chromium follows a program and writes every event into its text at onc
 `requestAnimationFrame`, are compared with those of the same page without a client while another process takes
 the same events; and so are those of a page with a WebSocket and no client. Then the heap: bytes a
 subscription, in Node and in Chromium, after the garbage has been collected. The gateway is the native server
-alone, as no more of the product is measured here; it publishes by itself, and its figure includes that. *Cores*
-are CPU seconds a second, so that a page that lost frames to others can be told from one that was too busy.
+alone, as no more of the product is measured here; it publishes by itself, and its figure includes that.
+*Cores* are CPU seconds a second: they tell a page that lost frames to others from one that was too busy.
 """
 
 import argparse

@@ -9,7 +9,8 @@ import pytest
 from tests.javascript.test_client import BUILT, CHROMIUM, ROOT, TEMPORARY, unpack_browser
 
 HIDE = """
-for file in $(ldconfig -p | awk '$1 ~ /^lib(nss|nspr|smime|softokn|freebl|plc|plds|expat)/ {print $NF}' | sort -u)
+names='^lib(nss|nspr|smime|softokn|freebl|plc|plds|expat)'
+for file in $(ldconfig -p | awk -v names="$names" '$1 ~ names {print $NF}' | sort -u)
 do mount --bind /dev/null "$file"; done
 for folder in /lib/*/nss /usr/lib64/nss
 do [ ! -d "$folder" ] || mount -t tmpfs none "$folder"; done
@@ -39,7 +40,9 @@ def open_without_nss(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root can hide libraries")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root can hide libraries"
+)
 def test_it_starts_with_the_libraries_that_its_package_brings() -> None:
     unpack_browser()
     done = open_without_nss(**CHROMIUM)

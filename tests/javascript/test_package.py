@@ -1,7 +1,6 @@
 """The npm package as an application gets it: packed, unpacked, compiled against and imported."""
 
 import json
-import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -48,7 +47,7 @@ def test_an_application_compiles(folder: Path, module: str, resolution: str) -> 
     lines = [
         'import { Client, type Params, type Result, type operations } from "onair-broker";',
         "type Known<T> = [T] extends [never] ? never : true;",
-        'export const calls = (client: Client) => [',
+        "export const calls = (client: Client) => [",
         *(f'  (params: Params<operations["{name}"]>) => client.call("{name}", params),' for name in names),
         "];",
         "export const results = [",
@@ -74,7 +73,9 @@ def test_an_application_compiles(folder: Path, module: str, resolution: str) -> 
 def test_every_subpath_is_imported(folder: Path) -> None:
     code = f"""
         const found = {{}};
-        for (const each of {json.dumps(SUBPATHS)}) found[each] = Object.keys(await import("onair-broker" + each));
+        for (const each of {json.dumps(SUBPATHS)}) {{
+            found[each] = Object.keys(await import("onair-broker" + each));
+        }}
         found["/worker"] = import.meta.resolve("onair-broker/worker");
         console.log(JSON.stringify(found));
     """
@@ -98,4 +99,4 @@ def test_the_package_has_what_is_built_and_nothing_else(folder: Path) -> None:
     for entry in told["exports"].values():
         paths += [entry] if isinstance(entry, str) else entry.values()
     assert [path for path in paths if not (package / path).is_file()] == []
-    assert sum(os.path.getsize(package / path) for path in files) < 1 << 20
+    assert sum((package / path).stat().st_size for path in files) < 1 << 20

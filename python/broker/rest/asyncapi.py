@@ -50,8 +50,9 @@ Where WebSocket is blocked, a gateway sends a program as Server-Sent Events: the
 `docs/protocol.md` explains the protocol step by step for authors of clients."""
 _CONNECTION = """\
 One connection. Without a token it is anonymous and may follow public programs; `login` authenticates it, and
-renews its token later. Replies may come in any order, each with the `id` of its call; calls of one method take
-effect in the order in which they were sent. The gateway pings; any byte from the client counts as a pong."""
+renews its token later. Replies may come in any order, each with the `id` of its call; calls of one method
+take effect in the order in which they were sent. The gateway pings; any byte from the client counts as a
+pong."""
 # Fixed ones, for people: name, value, what happens at it.
 _BOUNDS = (
     ("batch", MAX_BATCH, "requests in one message; a larger batch is -32600"),

@@ -1,7 +1,7 @@
 """What the fields of params and results mean, for fields whose models do not say it.
 
-A field that many models have is described once here, by its JSON name; `Model.field` describes it in one model.
-The descriptions are shown at `/docs`, and become comments in the types of the JavaScript SDK.
+A field that many models have is described once here, by its JSON name; `Model.field` describes it in one
+model. The descriptions are shown at `/docs`, and become comments in the types of the JavaScript SDK.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ _TEXTS = {
     "dimensionIds": "The ids of the site's custom dimensions, by scope and name.",
     "duplicates": "How many entries were counted already and changed nothing.",
     "email": "The user's e-mail address.",
-    "epoch": "The part of the history in which `seq` counts without a gap. A new one begins when the events are replaced.",
+    "epoch": "Where `seq` counts without a gap. A new epoch begins when the events are replaced.",
     "error": "The stable name of the error.",
     "event": "What happened, as `Component#action`.",
     "eventId": "The id of the event.",
@@ -93,7 +93,7 @@ _TEXTS = {
     "projectIds": "The projects of which the user is a member.",
     "query": "Parameters of the query, in place of those of the data source.",
     "reason": "Why, in a word or a few.",
-    "recovered": "False if messages between the requested position and this one are lost: read the events over HTTP.",
+    "recovered": "False if messages since the requested position are lost: read the events over HTTP.",
     "reportIds": "The ids of the site's custom reports, by name.",
     "requestTime": f"The client's clock, {_MS}; returned as it was sent.",
     "responseName": "The name of the poll (`measureName`).",

@@ -57,9 +57,10 @@ Every path also takes `OPTIONS`, and `HEAD` where it takes `GET`; other methods 
 fields and parameters are refused. The limits are those of this server's settings; a request may take
 {http_timeout_s} s.
 
-This document is `GET /api/v1/openapi.json`. The following pages are at the root of the host and need no token:
-`/docs`, `/healthz` (the process is alive) and `/.well-known/jwks.json` (public keys of access tokens).
-`/readyz` (everything that the server needs is available) and `/metrics` (Prometheus) are on the operators' port."""
+This document is `GET /api/v1/openapi.json`. The following pages are at the root of the host and need no
+token: `/docs`, `/healthz` (the process is alive) and `/.well-known/jwks.json` (public keys of access tokens).
+`/readyz` (everything that the server needs is available) and `/metrics` (Prometheus) are on the operators'
+port."""
 
 
 def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
