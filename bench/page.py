@@ -4,7 +4,8 @@ A page in Chromium follows a program and writes every event into its text at onc
 `requestAnimationFrame`, are compared with those of the same page without a client while another process takes
 the same events; and so are those of a page with a WebSocket and no client. Then the heap: bytes a
 subscription, in Node and in Chromium, after the garbage has been collected. The gateway is the native server
-alone, as no more of the product is measured here.
+alone, as no more of the product is measured here; it publishes by itself, and its figure includes that.
+*Cores* are CPU seconds a second: they tell a page that lost frames to others from one that was too busy.
 """
 
 import argparse
@@ -105,17 +106,24 @@ def _measure_while_publishing(
     """What the driver says of a page meanwhile, and how long publishing took."""
     driver.send(f"{command} {seconds}")
     driver.receive()
+    before_s = server.cpu_s()
     server.send(f"publish {rate * seconds} {MESSAGE_BYTES} {1_000_000 // rate}")
     page = driver.receive()
     published_in_s: float = server.receive()["seconds"]
+    page["cpu_s"]["gateway"] = server.cpu_s() - before_s
     return page, published_in_s
 
 
 def _summarise(frames: dict[str, Any], seconds: int) -> Medians:
     names = ("frames_per_s", "longest_ms", "main_thread_share")
-    return {name: float(frames[name]) for name in names} | {
-        "dropped_share": frames["dropped"] / (frames["frames_per_s"] * seconds + frames["dropped"])
-    }
+    cpu_s = dict(frames["cpu_s"])
+    machine_s = cpu_s.pop("machine")
+    return (
+        {name: float(frames[name]) for name in names}
+        | {"dropped_share": frames["dropped"] / (frames["frames_per_s"] * seconds + frames["dropped"])}
+        | {f"cores_of_{who}": taken_s / seconds for who, taken_s in cpu_s.items()}
+        | {"cores_of_all_else": (machine_s - sum(cpu_s.values())) / seconds}
+    )
 
 
 def measure_heap() -> Outcome:

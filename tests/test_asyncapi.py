@@ -44,3 +44,19 @@ def test_the_parser_refuses_what_is_wrong() -> None:
     faults = [fault["message"] for fault in told["diagnostics"] if fault["severity"] == ERROR]
     assert "version" in "\n".join(faults)
     assert "getVersion" in "\n".join(faults)
+
+
+def test_every_field_is_described() -> None:
+    """Those of errors have one value each, and say it."""
+    document = asyncapi_document(build_registry(), Settings())
+    schemas = dict(document["components"]["schemas"])
+    for name, message in document["channels"]["socket"]["messages"].items():
+        schemas[name] = message["payload"].get("properties", {}).get("params", {})
+    fields = [
+        (f"{name}.{key}", field)
+        for name, schema in schemas.items()
+        if not name.endswith("Error")
+        for key, field in schema.get("properties", {}).items()
+    ]
+    assert len(fields) > 500
+    assert [name for name, field in fields if not field.get("description")] == []

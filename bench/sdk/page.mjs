@@ -1,11 +1,12 @@
 // One page with the JavaScript SDK, and what it takes: `node --expose-gc page.mjs GATEWAY`, the URL of a WebSocket.
 //
 // Says {"ready":true} and answers each line of its input with one of JSON:
-//   idle S      frames of a page without a client, over S seconds
+//   idle S      frames of a page without a client over S seconds, and the CPU seconds that this took of whom
 //   busy S      {"ready":true} when a page follows `bench`; then the same, and the events that it has shown
 //   bare S      the same of a page that has the browser's WebSocket and no client
 //   beside S    {"ready":true} when a page without a client is there; then its frames
 //   heap N      bytes of heap a subscription, of N programs (`bench-0` …) and of N to one, in Node and in Chromium
+import { readFileSync } from "node:fs";
 import { Client } from "../../js/client/dist/index.js";
 import { lines, openBrowser, serve, tell, WebSocket } from "./browser.mjs";
 import "./work.js";
@@ -14,18 +15,38 @@ const FRAME_MS = 1000 / 60;
 
 const pages = await serve(process.argv[2]);
 const browser = await openBrowser();
+const system = await browser.newBrowserCDPSession();
+
+/** CPU seconds so far of this process, of pages, of the rest of the browser, and of all processes of the machine. */
+async function readCpu() {
+  const { processInfo } = await system.send("SystemInfo.getProcessInfo");
+  const sum = (isCounted) =>
+    processInfo.filter(({ type }) => isCounted(type)).reduce((total, { cpuTime }) => total + cpuTime, 0);
+  const { user, system: inKernel } = process.cpuUsage();
+  // Of all that is told in hundredths of a second, what waits is no work.
+  const [, inUser, nice, kernel, , , interrupts, soft] = readFileSync("/proc/stat", "utf8").split(/\s+/).map(Number);
+  return {
+    driver: (user + inKernel) / 1e6,
+    page: sum((type) => type === "renderer"),
+    browser: sum((type) => type !== "renderer"),
+    machine: (inUser + nice + kernel + interrupts + soft) / 100,
+  };
+}
 
 /** What a page draws and how busy it is in so many seconds. */
 async function measureFrames(page, seconds) {
   const devtools = await page.context().newCDPSession(page);
-  await devtools.send("Performance.enable");
+  // Of the thread's own clock: a processor that it waits for is no work.
+  await devtools.send("Performance.enable", { timeDomain: "threadTicks" });
   const read = async () => {
     const { metrics } = await devtools.send("Performance.getMetrics");
     return Object.fromEntries(metrics.map(({ name, value }) => [name, value]));
   };
+  const cpuBefore = await readCpu();
   const before = await read();
   const times = await page.evaluate((ms) => work.countFrames(ms), seconds * 1000);
   const after = await read();
+  const cpuAfter = await readCpu();
   const intervals = times.slice(1).map((time, index) => time - times[index]);
   const lasted = (times.at(-1) - times[0]) / 1000;
   return {
@@ -33,6 +54,7 @@ async function measureFrames(page, seconds) {
     dropped: intervals.reduce((sum, each) => sum + Math.max(0, Math.round(each / FRAME_MS) - 1), 0),
     longest_ms: Math.max(...intervals),
     main_thread_share: (after.TaskDuration - before.TaskDuration) / lasted,
+    cpu_s: Object.fromEntries(Object.entries(cpuAfter).map(([who, s]) => [who, s - cpuBefore[who]])),
   };
 }
 

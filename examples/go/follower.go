@@ -19,7 +19,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// The numbers are those of docs/protocol.md: sections 10, 11 and 13.
+// The numbers are those of docs/protocol.md: sections 10, 11 and 14.
 const (
 	firstDelay  = 250 * time.Millisecond
 	longest     = 15 * time.Second

@@ -63,6 +63,14 @@ def test_rpc_error_carries_the_rest_error() -> None:
     assert isinstance(error, errors.InvalidRequest)
 
 
+@pytest.mark.parametrize(("told", "expected"), [(2, 2.0), (0.5, 0.5), ("x", None), ([], None), (-1, None)])
+def test_rpc_error_says_how_long_to_wait(told: object, expected: float | None) -> None:
+    data = {"error": "slow_down", "status": 429, "error_description": "x", "retryAfter": told}
+    error = errors.parse_rpc_error({"code": 429, "message": "slow_down", "data": data})
+    assert isinstance(error, errors.SlowDown)
+    assert error.retry_after_s == expected
+
+
 def test_rpc_error_without_data_goes_by_its_code() -> None:
     assert isinstance(errors.parse_rpc_error({"code": 404, "message": "not_found"}), errors.NotFound)
     unknown = errors.parse_rpc_error({"code": -32601, "message": "Method not found"})

@@ -8,6 +8,7 @@ import asyncio
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 import pytest
@@ -61,12 +62,13 @@ class Replay:
         elif line == "←":
             await self.check_event(self.lines)
             self.lines = {}
-        elif line.startswith("← {"):
+        elif line.startswith(("← {", "← [")):
             message = orjson.loads(await self.receive())
             self.check(orjson.loads(line[2:]), message, "")
-            told = "method" in message
-            answered = self.called.get(message.get("id", 0), "")
-            assert (faults_of_notification(message) if told else faults_of_answer(answered, message)) == []
+            for each in message if isinstance(message, list) else [message]:
+                told = "method" in each
+                answered = self.called.get(each.get("id", 0), "")
+                assert (faults_of_notification(each) if told else faults_of_answer(answered, each)) == []
         else:
             status, _, body = line.removeprefix("← ").partition(" ")
             assert self.answer[0] == int(status)
@@ -83,7 +85,13 @@ class Replay:
         _, path, *header = line.split(" ", 2)
         name, _, written = "".join(header).partition(": ")
         headers = {name: self.filled_position(written)} if name else {}
-        self.stream = await Stream.open(self.world.port, path.split("/")[-3], headers=headers)
+        target = urlsplit(path)
+        self.stream = await Stream.open(
+            self.world.port,
+            target.path.split("/")[-3],
+            query=dict(parse_qsl(target.query)),
+            headers=headers,
+        )
         self.answer = self.stream.status, None
 
     def filled_position(self, written: str) -> str:

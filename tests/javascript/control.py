@@ -1,6 +1,7 @@
 """What the tests in JavaScript may ask of the instance that they run against."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
@@ -11,11 +12,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 import httpx
+import psutil
 
 from broker.demo.matomo import StandIn
 from broker.settings import child_environment
 from broker.storage.embedded.server import EmbeddedPostgres
-from tests.adversity.faults import TITLES, kill
+from tests.adversity.faults import TITLES, find, kill
 from tests.deployments.instance import Instance
 
 # As the API makes them, but nobody is told: nobody looks at them yet.
@@ -50,6 +52,14 @@ def serve(instance: Instance, matomo: StandIn | None = None) -> Iterator[str]:
 
     def kill_gateway() -> str:
         return str(kill(instance, TITLES["gateway"]))
+
+    def update() -> str:
+        """A rolling update; done when the gateways and replicas from before have gone."""
+        before = [*find(instance, TITLES["gateway"]), *find(instance, TITLES["API replica"])]
+        instance.process.send_signal(signal.SIGHUP)
+        gone, left = psutil.wait_procs(before, 120)
+        assert left == []
+        return str(len(gone))
 
     def kill_everything() -> str:
         instance.kill_everything()
@@ -91,6 +101,7 @@ def serve(instance: Instance, matomo: StandIn | None = None) -> Iterator[str]:
         "start": start,
         "kill": kill_everything,
         "kill-gateway": kill_gateway,
+        "update": update,
         "metrics": metrics,
         "lose-report": lose_report,
     }

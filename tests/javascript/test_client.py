@@ -112,13 +112,13 @@ def test_nothing_is_installed_along_and_no_address_is_locked() -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 def test_product(instance: Instance) -> None:
-    run_with(instance, "node", "browser", "docs", "fallback", "silence")
+    run_with(instance, "node", "browser", "docs", "fallback", "silence", "timeline")
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 def test_recovery(instance: Instance) -> None:
-    run_with(instance, "recovery")
+    run_with(instance, "recovery", timeout_s=400)
 
 
 @pytest.mark.cluster

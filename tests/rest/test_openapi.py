@@ -109,6 +109,24 @@ def test_every_reference_leads_somewhere() -> None:
         assert resolved({"$ref": reference})
 
 
+def test_every_field_is_described() -> None:
+    """Those of errors have one value each, and say it."""
+    named = DOCUMENT["components"]["schemas"].items()
+    fields = [
+        (f"{name}.{key}", field)
+        for name, schema in named
+        if not name.endswith("Error")
+        for key, field in schema.get("properties", {}).items()
+    ]
+    for described in (param.values[2] for param in OPERATIONS):
+        fields += [
+            (f"{described['operationId']}.{each['name']}", each["schema"] | each)
+            for each in map(resolved, described["parameters"])
+        ]
+    assert len(fields) > 300
+    assert [name for name, field in fields if not field.get("description")] == []
+
+
 @pytest.mark.parametrize(("path", "method", "described"), OPERATIONS)
 def test_each_operation_is_described(path: str, method: str, described: dict[str, Any]) -> None:
     assert described["summary"]

@@ -1,7 +1,27 @@
 /** The types of calls, made from the OpenAPI document: by path over HTTP, by name over the socket. */
-import type { operations, paths } from "./schema.js";
+import type { components, operations as Documented, paths } from "./schema.js";
 
-export type { components, operations, paths } from "./schema.js";
+export type { components, paths } from "./schema.js";
+
+/** A call about a poll, which has the visitor of the connection unless it names another one. */
+interface OfPoll<Entry> {
+  requestBody: {
+    content: {
+      "application/json": Omit<Entry, "visitorId"> & {
+        programId: string;
+        projectId?: string | null;
+        visitorId?: string | null;
+      };
+    };
+  };
+  responses: { 200: { content: { "application/json": components["schemas"]["Counted"] } } };
+}
+
+/** Those of the OpenAPI document, and those that the socket alone has. */
+export interface operations extends Documented {
+  respond: OfPoll<components["schemas"]["AnswerEntry"]>;
+  impression: OfPoll<components["schemas"]["ImpressionEntry"]>;
+}
 
 type Methods = "get" | "put" | "post" | "delete" | "patch";
 type Part<O, K extends string> = O extends { parameters: { [N in K]?: infer P } } ? NonNullable<P> : never;

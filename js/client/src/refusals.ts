@@ -2,7 +2,10 @@
 import { ApiError, type ClientError, ProtocolError } from "./errors.js";
 import type { Raw } from "./tracker.js";
 
-/** The typed error of an error body; undefined when it is not one that the broker makes. */
+/**
+ * The typed error of an error body; undefined when it is not one that the broker makes. How long to wait is in the
+ * headers of a reply, and in the body of one over the socket, which has none.
+ */
 export function parseApiError(status: number, body: Raw, headers?: Headers): ApiError | undefined {
   if (typeof body?.error !== "string" || body.status !== status) return undefined;
   return new ApiError(
@@ -11,13 +14,15 @@ export function parseApiError(status: number, body: Raw, headers?: Headers): Api
     String(body.error_description ?? ""),
     Array.isArray(body.errors) ? body.errors : [],
     headers?.get("X-Request-Id") ?? "",
-    retryAfterMs(headers),
+    headers ? retryAfterMs(headers) : inMs(body.retryAfter),
   );
 }
 
 /** The `Retry-After` of a reply in milliseconds; 0 where there is none. */
-export function retryAfterMs(headers?: Headers): number {
-  const seconds = Number(headers?.get("Retry-After"));
+export const retryAfterMs = (headers: Headers): number => inMs(headers.get("Retry-After"));
+
+/** Seconds that a client is asked to wait, in milliseconds; 0 for what is no such number. */
+function inMs(seconds: Raw): number {
   return seconds > 0 && seconds < 1e6 ? seconds * 1000 : 0;
 }
 

@@ -1,6 +1,6 @@
 /** What a program or a channel tells, over any number of connections. */
 import { ConnectionFailed } from "./errors.js";
-import type { Member, Target } from "./feed.js";
+import type { Target } from "./feed.js";
 import { Flow } from "./flow.js";
 import type { Carrier } from "./hub.js";
 import { type Change, type Cursor, type ProgramEvent, position, type Raw, Tracker } from "./tracker.js";
@@ -40,8 +40,8 @@ export interface SubscriptionEvents extends FlowEvents {
   historyReplaced: Extract<Change, { type: "historyReplaced" }>;
 }
 
-/** A flow that a carrier feeds. */
-abstract class Followed<T, M extends FlowEvents, R> extends Flow<T, M, R> implements Member {
+/** A flow that a carrier feeds. It is a `Member`, which its declaration, without what is internal, could not be. */
+abstract class Followed<T, M extends FlowEvents, R> extends Flow<T, M, R> {
   /** @internal */
   isTold = false;
   #timer: ReturnType<typeof setTimeout> | undefined;

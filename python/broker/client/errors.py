@@ -213,13 +213,13 @@ def is_brokers(status: int, body: object) -> bool:
 
 
 def parse_api_error(
-    status: int, body: object, *, request_id: str = "", retry_after: str | None = None
+    status: int, body: object, *, request_id: str = "", retry_after: object = None
 ) -> ApiError:
     """The typed error of an error answer; a body that is no broker's (an upstream's page) is passed over.
 
     Args:
         body: the parsed JSON, or None where the answer was not JSON.
-        retry_after: the header's text; anything but a number of seconds counts as absent.
+        retry_after: the header's text, or what JSON has; anything but a number of seconds counts as absent.
     """
     fields: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
     name = _text(fields.get("error")) or f"http_{status}"
@@ -240,7 +240,7 @@ def parse_rpc_error(error: object) -> ClientError:
         return ProtocolError("the broker sent an error without a code")
     data = error.get("data")
     if isinstance(data, Mapping) and isinstance(data.get("status"), int):
-        return parse_api_error(data["status"], data)
+        return parse_api_error(data["status"], data, retry_after=data.get("retryAfter"))
     if error["code"] >= 400:
         return parse_api_error(error["code"], {"error": error.get("message")})
     return RpcError(error["code"], _text(error.get("message")))
@@ -257,9 +257,9 @@ def _faults(value: object) -> tuple[FieldFault, ...]:
     return tuple(FieldFault(_text(entry.get("field")), _text(entry.get("message"))) for entry in faults)
 
 
-def _seconds(text: str | None) -> float | None:
+def _seconds(value: object) -> float | None:
     try:
-        seconds = float(text or "")
+        seconds = float(str(value))
     except ValueError:
         return None
     return seconds if 0 <= seconds < float("inf") else None

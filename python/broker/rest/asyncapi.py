@@ -40,18 +40,19 @@ from broker.settings import Settings, environment_name
 CHANNEL = "socket"
 _HERE = f"#/channels/{CHANNEL}"
 _DESCRIPTION = """\
-What goes over a WebSocket to a gateway: JSON-RPC 2.0 in text frames. `GET /api/v1/connect` names a gateway.
-Every operation of the HTTP interface is a method here, by the same name, with the same params and the same
-errors; `subscribe`, `unsubscribe`, `respond` and `impression` are methods of WebSocket alone. A message may
-be a batch: an array of calls, whose answers come in one array. Notifications are sent without being asked.
+A WebSocket to a gateway carries JSON-RPC 2.0 in text frames. `GET /api/v1/connect` names a gateway. Every
+operation of the HTTP interface is a method here, with the same name, params and errors; `subscribe`,
+`unsubscribe`, `respond` and `impression` exist only here. A message may be a batch: an array of calls, whose
+replies come in one array. The gateway sends notifications by itself.
 
 Where WebSocket is blocked, a gateway sends a program as Server-Sent Events: the channel `stream`.
 
-`docs/protocol.md` explains it in the order in which an author of a client needs it."""
+`docs/protocol.md` explains the protocol step by step for authors of clients."""
 _CONNECTION = """\
-One connection. Without a token it is anonymous and may follow public programs; `login` gives it rights, and
-renews them. Calls are answered in any order, each with its `id`; those of one method take effect in the order
-sent. The gateway pings; any byte that the client sends is as good as a pong."""
+One connection. Without a token it is anonymous and may follow public programs; `login` authenticates it, and
+renews its token later. Replies may come in any order, each with the `id` of its call; calls of one method
+take effect in the order in which they were sent. The gateway pings; any byte from the client counts as a
+pong."""
 # Fixed ones, for people: name, value, what happens at it.
 _BOUNDS = (
     ("batch", MAX_BATCH, "requests in one message; a larger batch is -32600"),

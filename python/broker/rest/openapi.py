@@ -49,18 +49,18 @@ _NONE_MATCH_PARAMETER = {
     "example": HEADERS["ETag"]["example"],
 }
 _DESCRIPTION = """\
-Ordered, durable events from producers to any number of viewers. The account is the first label of the host.
-The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0), which has
-`respond` and `impression` besides. There `access_token` among the params authenticates that call.
+Ordered, durable events from producers to any number of viewers. The first label of the host is the account.
+Every operation is also a method of the WebSocket interface (JSON-RPC 2.0), by the same name; `subscribe`,
+`respond` and `impression` exist only there. A token in the param `access_token` authenticates a single call.
 
-Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that it does not have is 405 with
-`Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is
-set to; a request may take {http_timeout_s} s.
+Every path also takes `OPTIONS`, and `HEAD` where it takes `GET`; other methods get 405 with `Allow`. Unknown
+fields and parameters are refused. The limits are those of this server's settings; a request may take
+{http_timeout_s} s.
 
-This document is `GET /api/v1/openapi.json`. What is for people and for operators has no account and no token
-and stands at the root of the host: `/docs`, `/healthz` (whether the process answers) and
-`/.well-known/jwks.json` (public keys of access tokens). `/readyz` (whether all that it needs answers) and
-`/metrics` (Prometheus) are at an address of their own, for operators alone."""
+This document is `GET /api/v1/openapi.json`. The following pages are at the root of the host and need no
+token: `/docs`, `/healthz` (the process is alive) and `/.well-known/jwks.json` (public keys of access tokens).
+`/readyz` (everything that the server needs is available) and `/metrics` (Prometheus) are on the operators'
+port."""
 
 
 def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
@@ -154,7 +154,14 @@ class _Description:
         if self._route.is_proxy:
             schema: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
             parameters.append(
-                {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
+                {
+                    "name": "query",
+                    "in": "query",
+                    "description": "Parameters to send to the data source in place of its own.",
+                    "style": "form",
+                    "explode": True,
+                    "schema": schema,
+                }
             )
         for name in () if endpoint.has_body else endpoint.query:
             schema = without_null(properties[name])

@@ -13,6 +13,7 @@ import orjson
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
+from broker.rest.field_texts import describe_fields
 from broker.settings import Settings, environment_name
 
 Schema = dict[str, Any]
@@ -44,7 +45,9 @@ class Schemas:
             keeps_absent: an absent field keeps its value, so it has no default. Null, where absent fields
                 mean the same, is no default that a reader could learn from either.
         """
-        schema = self._finish(orjson.loads(_generate(model, "validation")))
+        schema: Schema = orjson.loads(_generate(model, "validation"))
+        describe_fields(model.__name__, schema)
+        self._finish(schema)
         for value in schema.get("properties", {}).values():
             if keeps_absent:
                 value.pop("default", None)
@@ -64,6 +67,8 @@ class Schemas:
         return _PLACEHOLDER.sub(value, text)
 
     def _finish(self, schema: Schema) -> Schema:
+        for name, named in schema.get("$defs", {}).items():
+            describe_fields(name, named)
         self._resolve(schema)
         for name, named in schema.pop("$defs", {}).items():
             if self.named.setdefault(name, named) != named:

@@ -1,13 +1,14 @@
 import { createRoot } from "react-dom/client";
 import { Client } from "../../src/index.js";
-import { useConnection, useEvents } from "../../src/react.js";
+import { useConnection, useEvents, useResults } from "../../src/react.js";
 
 const scope = window as any;
 scope.heard = [];
 
 function Score({ client, programId }: { client: Client; programId: string }) {
   const { last, isLive } = useEvents(client, programId, (event) => scope.heard.push(event.metadata.number));
-  return `${useConnection(client)} ${isLive ? "live" : "lost"} ${last?.metadata.number ?? "none"}`;
+  const votes = [...useResults(client, programId).values()].map(({ total }) => total);
+  return `${useConnection(client)} ${isLive ? "live" : "lost"} ${last?.metadata.number ?? "none"} votes:${votes}`;
 }
 
 scope.mount = (url: string, programId: string) => {

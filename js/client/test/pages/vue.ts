@@ -1,6 +1,6 @@
 import { createApp, defineComponent } from "vue";
 import { Client } from "../../src/index.js";
-import { useConnection, useEvents } from "../../src/vue.js";
+import { useConnection, useEvents, useResults } from "../../src/vue.js";
 
 const scope = window as any;
 scope.heard = [];
@@ -13,8 +13,10 @@ scope.mount = (url: string, programId: string) => {
         scope.heard.push(event.metadata.number),
       );
       const state = useConnection(client);
+      const results = useResults(client, programId);
+      const votes = () => [...results.value.values()].map(({ total }) => total);
       return () =>
-        `${state.value} ${isLive.value ? "live" : "lost"} ${last.value?.metadata.number ?? "none"}`;
+        `${state.value} ${isLive.value ? "live" : "lost"} ${last.value?.metadata.number ?? "none"} votes:${votes()}`;
     },
   });
   const app = createApp(Score);

@@ -9,8 +9,10 @@ import serverless from "@sparticuz/chromium";
 import type { Browser } from "playwright-core";
 import type { Client } from "../../src/index.js";
 import type * as OnAirModule from "../../src/script.js";
+import { newId } from "../../src/ids.js";
 import { sleep } from "../../src/sleep.js";
 import {
+  askPoll,
   follow,
   hear,
   initWith,
@@ -377,15 +379,22 @@ describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
   test("React and Vue render what comes", async () => {
     for (const name of ["react", "vue"]) {
       const programId = await makeProgram(admin);
+      const poll = await askPoll(admin, programId);
       const page = await openPage(browser, pages.url);
       await page.addScriptTag({ url: `/test/pages/${name}.js` });
       await page.evaluate(({ url, programId }) => (window as any).mount(url, programId), {
         url: URL_OF_BROKER,
         programId,
       });
-      await page.waitForFunction(() => document.querySelector("#app")?.textContent === "open live none");
+      const text = () => page.evaluate(() => document.querySelector("#app")?.textContent);
+      await until(async () => (await text()) === "open live none votes:", "the connection");
       await publish(admin, programId, 3);
-      await page.waitForFunction(() => document.querySelector("#app")?.textContent === "open live 2");
+      await until(async () => (await text()) === "open live 2 votes:", "the events");
+      // Results are told from the moment on at which they are followed, so the first vote may be too early.
+      await until(async () => {
+        await admin.respond(programId, "winner", poll, 1, { visitorId: newId() });
+        return /votes:[1-9]/.test(String(await text()));
+      }, "the results");
       await page.evaluate(() => (window as any).unmount());
       assert.equal(await page.evaluate(() => (window as any).heard.join()), "0,1,2");
       await page.close();

@@ -6,6 +6,7 @@ import { after, before, test } from "node:test";
 import type { Browser } from "playwright-core";
 import { Client } from "../../src/index.js";
 import {
+  askPoll,
   follow,
   hear,
   initWith,
@@ -78,18 +79,13 @@ test(
   },
   async () => {
     const [one, other] = [await makeProgram(admin), await makeProgram(admin)];
-    const metadata = { title: "Who wins?", measureName: "winner", options: ["Home", "Away"] };
-    const path = { programId: one };
-    const body = { event: "Poll#show", metadata };
-    const poll = (await admin.request("POST", "/programs/{programId}/events", { path, body })) as {
-      id: string;
-    };
+    const poll = await askPoll(admin, one);
     const client = new Client(URL_OF_BROKER, { timing: TIMING, WebSocket: Blocked });
     const subscriptions = [client.subscribe(one), client.subscribe(other)];
     await Promise.all(subscriptions.map((each) => each.ready));
     assert.equal(client.state, "fallback");
-    assert.deepEqual(await client.respond(one, "winner", poll.id, 1), { accepted: 1, duplicates: 0 });
-    assert.deepEqual(await client.respond(one, "winner", poll.id, 1), { accepted: 0, duplicates: 1 });
+    assert.deepEqual(await client.respond(one, "winner", poll, 1), { accepted: 1, duplicates: 0 });
+    assert.deepEqual(await client.respond(one, "winner", poll, 1), { accepted: 0, duplicates: 1 });
     await publish(admin, other, 1);
     assert.deepEqual(await readNumbers(subscriptions[1]!, 0), [0]);
     await assert.rejects(client.call("getVersion", {}), /WebSocket is blocked/);

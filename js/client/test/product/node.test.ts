@@ -11,19 +11,23 @@ import {
   ProtocolError,
 } from "../../src/index.js";
 import { sleep } from "../../src/sleep.js";
-import { makeProgram, openAdmin, publish, readNumbers, TIMING, URL_OF_BROKER, until } from "./world.js";
+import {
+  askPoll as ask,
+  makeProgram,
+  openAdmin,
+  publish,
+  readNumbers,
+  TIMING,
+  URL_OF_BROKER,
+  until,
+} from "./world.js";
 
 const admin = openAdmin();
 after(() => admin.close());
 
 const upTo = (count: number) => Array.from({ length: count }, (_, index) => index);
 
-async function askPoll(programId: string, more: object = {}): Promise<string> {
-  const metadata = { title: "Who wins?", measureName: "winner", options: ["Home", "Away"], ...more };
-  const body = { event: "Poll#show", metadata };
-  const made = await admin.request("POST", "/programs/{programId}/events", { path: { programId }, body });
-  return (made as { id: string }).id;
-}
+const askPoll = (programId: string, more?: object) => ask(admin, programId, more);
 
 /** The rejection of a promise. */
 async function failure(promise: Promise<unknown>): Promise<Error> {

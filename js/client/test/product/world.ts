@@ -56,6 +56,14 @@ export async function publish(
   return "events" in made ? made.events : [made];
 }
 
+/** Asks a poll, `winner`; returns the id of its event. */
+export async function askPoll(admin: Client, programId: string, more: object = {}): Promise<string> {
+  const metadata = { title: "Who wins?", measureName: "winner", options: ["Home", "Away"], ...more };
+  const body = { event: "Poll#show", metadata };
+  const made = await admin.request("POST", "/programs/{programId}/events", { path: { programId }, body });
+  return (made as { id: string }).id;
+}
+
 /** The numbers of what a subscription hands out, up to and with `last`. */
 export async function readNumbers(events: AsyncIterable<ProgramEvent>, last: number): Promise<number[]> {
   const numbers: number[] = [];

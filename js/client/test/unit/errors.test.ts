@@ -34,6 +34,14 @@ test("a JSON-RPC error is the REST error that it carries", () => {
   assert.ok(parseRpcError({ code: -32601, message: "there is no such method" }) instanceof ProtocolError);
 });
 
+test("a refusal over the socket says how long to wait, as one over HTTP does", () => {
+  const wait = (retryAfter: unknown) => {
+    const data = { error: "slow_down", error_description: "no", status: 429, retryAfter };
+    return (parseRpcError({ code: 429, message: "slow_down", data }) as ApiError).retryAfterMs;
+  };
+  assert.deepEqual([2, 0, -1, "x", undefined, 1e9].map(wait), [2_000, 0, 0, 0, 0, 0]);
+});
+
 test("errors keep their class and fields through a worker's port", () => {
   const lost = new HistoryLost("p", { epoch: "b", seq: 1 }, { epoch: "a", seq: 9 });
   const back = unpackError(structuredClone(packError(lost)));

@@ -1,6 +1,6 @@
 //! The forms in which entries are sent to clients.
 
-use crate::protocol::{events, frame};
+use crate::protocol::frame;
 
 /// One layout of all entries of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,20 +43,10 @@ impl Framing {
     pub fn is_joined(self) -> bool {
         self != self.apart()
     }
-
-    /// Bytes of the first entry of `entries`, which are whole entries of a log, not joined.
-    #[must_use]
-    pub fn entry_bytes(self, entries: &[u8]) -> usize {
-        if self == Self::Events {
-            events::event_bytes(entries)
-        } else {
-            frame_bytes(entries)
-        }
-    }
 }
 
 /// Bytes of the frame at the start of `frames`, which are whole and unmasked.
-fn frame_bytes(frames: &[u8]) -> usize {
+pub(super) fn frame_bytes(frames: &[u8]) -> usize {
     match frame::parse_header(frames) {
         Ok(Some((header, header_bytes))) => {
             header_bytes + usize::try_from(header.payload_bytes).unwrap_or(usize::MAX)

@@ -2,7 +2,9 @@
 //!
 //! Property tests and the fuzzer drive a log and its model with the same steps and compare them.
 
+use super::framing::frame_bytes;
 use super::{Appended, Entry, Framing, Kind, Limits, Log, Lost, Span};
+use crate::protocol::events;
 
 /// Limits that nothing reaches.
 pub(crate) const ROOMY: Limits = Limits {
@@ -375,20 +377,29 @@ fn deflate_some(log: &mut Log, until: u64, budget: u64) {
 /// The messages of the entries in a span; deflated ones are marked by the model's own "compressor".
 fn payloads(span: &Span, framing: Framing) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
-    for mut slice in span.slices() {
+    for slice in span.slices() {
         let (whole, entries) = span.whole(slice, slice.len());
         assert_eq!(whole, slice.len());
         if framing.is_joined() && entries > 1 {
             out.extend(split(&payload(slice)));
             continue;
         }
-        while !slice.is_empty() {
-            let (entry, rest) = slice.split_at(framing.entry_bytes(slice));
+        let (mut at, mut count) = (0, 0);
+        while at < slice.len() {
+            let rest = &slice[at..];
+            let entry = match framing {
+                Framing::Events => &rest[..events::event_bytes(rest)],
+                _ => &rest[..frame_bytes(rest)],
+            };
             out.push(match framing {
                 Framing::Events => message_of(entry),
                 _ => payload(entry),
             });
-            slice = rest;
+            let end = at + entry.len();
+            count += 1;
+            assert_eq!(span.whole(slice, at + 1), (end, count));
+            assert_eq!(span.whole(slice, end), (end, count));
+            at = end;
         }
     }
     out

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::framing::Framing;
+use super::framing::{Framing, frame_bytes};
 use super::joining;
 
 /// The cursor points at entries that the log no longer has.
@@ -22,6 +22,8 @@ enum Piece {
 pub struct Span {
     pieces: Vec<Piece>,
     copied: Vec<u8>,
+    /// Where each entry ends among the bytes of all slices, where that would have to be searched for: of events.
+    ends: Vec<usize>,
     /// How they are framed.
     pub(super) framing: Framing,
     /// All of them are one frame.
@@ -38,6 +40,7 @@ impl Span {
         self.pieces.clear();
         self.copied.clear();
         self.copied.shrink_to(256 << 10);
+        self.ends.clear();
         self.frames = 0;
         self.is_joined = false;
     }
@@ -75,12 +78,7 @@ impl Span {
         if slice.len() == self.bytes() {
             return self.frames;
         }
-        let (mut at, mut count) = (0, 0);
-        while at < slice.len() {
-            at += self.framing.entry_bytes(&slice[at..]);
-            count += 1;
-        }
-        count
+        self.whole(slice, slice.len()).1
     }
 
     /// The end of the entry that contains byte `sent` of one slice, and the number of entries up to there.
@@ -93,21 +91,48 @@ impl Span {
                 (slice.len(), self.frames)
             };
         }
+        if self.framing == Framing::Events {
+            return self.whole_events(slice, sent);
+        }
         let (mut end, mut count) = (0, 0);
         while end < sent {
-            end += self.framing.entry_bytes(&slice[end..]);
+            end += frame_bytes(&slice[end..]);
             count += 1;
         }
         (end, count)
     }
 
-    /// Adds what `write` appends: whole entries.
-    pub(super) fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    /// The same of events, which do not begin with their length: a socket that is full may ask for each write.
+    fn whole_events(&self, slice: &[u8], sent: usize) -> (usize, u64) {
+        if sent == 0 {
+            return (0, 0);
+        }
+        let before = (self.slices())
+            .take_while(|each| !std::ptr::eq(each.as_ptr(), slice.as_ptr()))
+            .map(<[u8]>::len)
+            .sum::<usize>();
+        let first = self.ends.partition_point(|&end| end <= before);
+        let last = self.ends.partition_point(|&end| end < before + sent);
+        (self.ends[last] - before, (last + 1 - first) as u64)
+    }
+
+    /// Adds one event, which `write` appends; returns its bytes.
+    pub(super) fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let from = self.copied.len();
         write(&mut self.copied);
-        if self.copied.len() > from {
-            self.pieces.push(Piece::Copied(from..self.copied.len()));
+        let to = self.copied.len();
+        self.note_ends([to - from]);
+        match self.pieces.last_mut() {
+            Some(Piece::Copied(range)) if range.end == from => range.end = to,
+            _ => self.pieces.push(Piece::Copied(from..to)),
         }
+        to - from
+    }
+
+    /// Notes where events end that are added next; `ends` count from the first byte of the first one.
+    pub(super) fn note_ends(&mut self, ends: impl IntoIterator<Item = usize>) {
+        let before = self.ends.last().copied().unwrap_or(0);
+        self.ends.extend(ends.into_iter().map(|end| before + end));
     }
 
     pub(super) fn share(&mut self, bytes: &Arc<Vec<u8>>, from: usize, to: usize) {

@@ -33,15 +33,22 @@ const typeOf = (schema) => {
     .map((key) => `${key} ${JSON.stringify(schema[key])}`);
   return [[schema.type].flat().filter(Boolean).join(" or ") || "anything", ...bounds].join(", ");
 };
+// A cell with a type, whose names lead to their schemas.
+const typed = (schema) => make("td", "", ...typeOf(schema).split(/\b([A-Z]\w+)\b/).map((piece, place) => {
+  const ids = place % 2 ? [`HTTP-schemas-${piece}`, `WebSocket-schemas-${piece}`] : [];
+  const id = ids.find((one) => document.getElementById(one));
+  return id ? Object.assign(make("a", piece), { href: `#${id}` }) : piece;
+}));
 const table = (rows, heads) => {
   const node = make("table");
   if (heads) node.append(make("tr", "", ...heads.map((head) => make("th", head))));
-  for (const row of rows) node.append(make("tr", "", ...row.map((cell) => make("td", `${cell ?? ""}`))));
+  const cells = (row) => row.map((cell) => cell instanceof Node ? cell : make("td", `${cell ?? ""}`));
+  for (const row of rows) node.append(make("tr", "", ...cells(row)));
   return classed("wide", make("div", "", node));
 };
 const fields = (schema) =>
   table(Object.entries(schema?.properties || {}).map(([name, field]) => [
-    name + ((schema.required || []).includes(name) ? " *" : ""), typeOf(field), field.description,
+    name + ((schema.required || []).includes(name) ? " *" : ""), typed(field), field.description,
   ]));
 const shown = (value) => {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
@@ -79,7 +86,7 @@ const request = (path, described, all) => {
   const parameters = described.parameters || [];
   if (parameters.length) {
     parts.push(make("h4", "Parameters"), table(parameters.map((one) => [
-      `${one.name}${one.required ? " *" : ""} (${one.in})`, typeOf(one.schema),
+      `${one.name}${one.required ? " *" : ""} (${one.in})`, typed(one.schema),
       one.description || one.schema.description,
     ])));
   }
@@ -89,7 +96,7 @@ const request = (path, described, all) => {
   }
   const answers = Object.entries(described.responses).map(([status, one]) => [status, resolve(one, all)]);
   parts.push(make("h4", "Answers"), table(answers.map(([status, answer]) => [
-    status, answer.description, typeOf(Object.values(answer.content || {})[0]?.schema),
+    status, answer.description, typed(Object.values(answer.content || {})[0]?.schema),
   ])));
   for (const [status, answer] of answers) {
     if (status < 300) for (const content of Object.values(answer.content || {})) parts.push(...example(content));
@@ -105,7 +112,7 @@ const call = (described, all) => {
   parts.push(shown(sent.examples[0].payload));
   const [, result] = answers[0] || [];
   if (result) {
-    parts.push(make("h4", "Result"), make("p", typeOf(result.payload.properties.result)), shown(result.examples[0].payload));
+    parts.push(make("h4", "Result"), make("p", "", ...typed(result.payload.properties.result).childNodes), shown(result.examples[0].payload));
     parts.push(make("h4", "Errors"), table(answers.slice(1).map(([, one]) => [one.title, one.summary])));
   }
   if (sent["x-of"]) parts.push(make("p", `Comes to those who follow: ${sent["x-of"].join(", ")}.`));
@@ -209,6 +216,7 @@ const find = (words) => {
 const openTarget = () => {
   const node = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (node?.tagName === "DETAILS") node.open = true;
+  if (node) node.hidden = false; // what is sought may hide it
   node?.scrollIntoView();
 };
 const load = async (name) => (await fetch(`api/v1/${name}`)).json();

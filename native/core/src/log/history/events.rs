@@ -142,6 +142,9 @@ impl Log {
             to = until.min((self.events.first + fit as u64).max(from + 1));
         }
         if to > from {
+            let at = |index: u64| usize::try_from(index - self.events.first).unwrap_or(usize::MAX);
+            let ends = self.events.ends.range(at(from)..at(to));
+            span.note_ends(ends.map(|end| usize::try_from(end - begin).unwrap_or(usize::MAX)));
             self.events
                 .made
                 .read(begin, self.events.event_start(to), span);
@@ -158,14 +161,11 @@ impl Log {
         budget: u64,
         span: &mut Span,
     ) -> u64 {
-        let mut to = from;
-        span.write(|out| {
-            let begin = out.len() as u64;
-            while to < until && out.len() as u64 - begin < budget {
-                self.put_event(segment, to, out);
-                to += 1;
-            }
-        });
+        let (mut to, mut bytes) = (from, 0);
+        while to < until && bytes < budget {
+            bytes += span.write(|out| self.put_event(segment, to, out)) as u64;
+            to += 1;
+        }
         to
     }
 
