@@ -24,7 +24,7 @@ _KNOWN_S = 5.0
 _UNKNOWN_S = 1.0  # so that who makes an account does not wait for it
 _NEW = Rate(10, 100)  # names that are not known here, of one address
 _NEW_AT_ONCE = 1  # of the pool's connections; the others refresh what is known
-_NEW_WAITING = 512  # half of it, as no account shares it (`Shares`)
+_NEW_WAITING = 256  # of which all together take half at most, and one address a third (`Shares`)
 
 V = TypeVar("V")
 
