@@ -1,8 +1,8 @@
-"""What a vote costs at its counter: one process with a counter, a PostgreSQL, no Ray and no door.
+"""What a vote costs at its counter: one process with a counter, a PostgreSQL, no Ray and no sender.
 
     python -m bench votes [--runs N] [--quick]
 
-Doors send batches, each the next one when the last is answered, so what is answered is exact and durable.
+Senders send batches, each the next one when the last is answered, so what is answered is exact and durable.
 CPU is that of this process and of all of the server's, a vote; `a core` is how many votes a second one core
 counts and stores, both together. `PostgreSQL alone` has the database find the repeats by a primary key and
 count: the way without a counter. Memory is what a tally says that it holds, beside what this process grew by.
@@ -32,7 +32,7 @@ from broker.voting.counting.batches import Group, VoteBatch
 from broker.voting.counting.counter import Counter
 
 OPTIONS = 4
-DOORS = 16
+SENDERS = 16
 BATCHES = {1: 40_000, 100: 400_000, 1_000: 1_000_000, 10_000: 2_000_000}
 """Votes of a run, by the votes of one batch; fewer where batches are small."""
 ALONE = (500, 5_000)
@@ -130,7 +130,7 @@ async def measure_alone(dsn: str, server_pid: int, batch: int, votes: int) -> Fi
 async def measure_counter(
     dsn: str, server_pid: int, context: str, batch: int, votes: int
 ) -> tuple[Figures, Figures]:
-    """Votes of as many voters, `batch` at a time, by `DOORS` doors; then the same again."""
+    """Votes of as many voters, `batch` at a time, by `SENDERS` senders; then the same again."""
     connection = await asyncpg.connect(dsn)
     poll = await connection.fetchval(
         "INSERT INTO answer_polls (program_uid, account, measure, context, shards, created_time)"
@@ -154,18 +154,18 @@ async def measure_counter(
 
 
 def sending(counter: Counter, poll: int, batches: list[bytes], turn: int) -> Callable[[], Awaitable[None]]:
-    """Work that sends all batches by `DOORS` doors, each one after the other."""
+    """Work that sends all batches by `SENDERS` senders, each one after the other."""
     left = iter(batches)
 
-    async def send(door: str) -> None:
+    async def send(sender: str) -> None:
         for number, records in enumerate(left, 1):
-            batch = VoteBatch(door, number, (Group(poll, 0, allow_change=False, records=records),))
+            batch = VoteBatch(sender, number, (Group(poll, 0, allow_change=False, records=records),))
             answer = await counter.submit(batch, 60)
             if not isinstance(answer, tuple):
                 raise answer
 
     async def everybody() -> None:
-        await asyncio.gather(*(send(f"{poll}-{turn}-{index}") for index in range(DOORS)))
+        await asyncio.gather(*(send(f"{poll}-{turn}-{index}") for index in range(SENDERS)))
 
     return everybody
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.auth import known_accounts
+from broker.auth import account_cache
 from broker.auth.known_accounts import KnownAccounts
 from broker.errors import NotFound, SlowDown, Unavailable
 from broker.storage.accounts import Account, Accounts
@@ -122,7 +122,7 @@ async def test_few_wait_and_the_others_are_refused(database: Database) -> None:
 async def test_invented_names_take_no_place_of_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_accounts, "_NAMES", 5)
+    monkeypatch.setattr(account_cache, "MAX_NAMES", 5)
     known = KnownAccounts(Accounts(database), StoppedClock())
     await known.require("demo", STRANGER)
     for at in range(20):

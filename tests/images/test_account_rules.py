@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from broker.auth import account_cache
+from broker.auth.account_cache import AccountCache
 from broker.domain.audit import Actor
 from broker.domain.quotas import QuotaName
 from broker.errors import InvalidRequest, NotFound, SlowDown, Unavailable
-from broker.images import account_rules
-from broker.images.account_rules import AccountRules, RuleBook
+from broker.images.account_rules import AccountRules, rule_book
 from broker.images.administration import RuleChange, change_rules
 from broker.storage.account_quotas import AccountQuotas
 from broker.storage.database import Database
@@ -27,7 +28,7 @@ async def database(migrated_dsn: str) -> AsyncIterator[Database]:
 
 
 async def test_an_account_without_rules_takes_any_host(database: Database) -> None:
-    book = RuleBook(ImageRules(database), StoppedClock())
+    book = rule_book(ImageRules(database), StoppedClock())
     assert await book.get("demo") == AccountRules()
     with pytest.raises(NotFound):
         await book.get("nobody")
@@ -35,15 +36,15 @@ async def test_an_account_without_rules_takes_any_host(database: Database) -> No
 
 async def test_the_quota_is_read_with_the_rules_and_stays_when_they_change(database: Database) -> None:
     await AccountQuotas(database).set("demo", {QuotaName.IMAGES: 7}, Actor.operator())
-    book = RuleBook(ImageRules(database), StoppedClock())
+    book = rule_book(ImageRules(database), StoppedClock())
     assert await book.get("demo") == AccountRules(quota=7)
     await change_rules(database, "demo", RuleChange(["cdn.example.com"]))
-    assert (await RuleBook(ImageRules(database), StoppedClock()).get("demo")).quota == 7
+    assert (await rule_book(ImageRules(database), StoppedClock()).get("demo")).quota == 7
 
 
 async def test_a_change_is_followed_within_seconds(database: Database) -> None:
     clock = StoppedClock()
-    book = RuleBook(ImageRules(database), clock)
+    book = rule_book(ImageRules(database), clock)
     await book.get("demo")
     presets = {"card": "h=300,w=400,fit=fill:center"}
     changed = await change_rules(database, "demo", RuleChange(["CDN.example.com"], presets, "on"))
@@ -102,14 +103,14 @@ class CountedRules(ImageRules):
         return await super().get(account)
 
 
-async def ask_all(book: RuleBook, accounts: list[str], address: str) -> Counter[type]:
+async def ask_all(book: AccountCache[AccountRules], accounts: list[str], address: str) -> Counter[type]:
     asked = [book.get(account, address) for account in accounts]
     return Counter(map(type, await asyncio.gather(*asked, return_exceptions=True)))
 
 
 async def test_invented_accounts_cost_an_address_so_many_queries(database: Database) -> None:
     clock, stored = StoppedClock(), CountedRules(database)
-    book = RuleBook(stored, clock)
+    book = rule_book(stored, clock)
     invented = [f"nobody-{at}" for at in range(300)]
     for account in invented[:100]:
         with pytest.raises(NotFound):
@@ -130,7 +131,7 @@ async def test_invented_accounts_cost_an_address_so_many_queries(database: Datab
 
 async def test_equal_accounts_at_a_time_cost_one_query(database: Database) -> None:
     stored = CountedRules(database)
-    book = RuleBook(stored, StoppedClock())
+    book = rule_book(stored, StoppedClock())
     assert await ask_all(book, ["demo"] * 50, "192.0.2.1") == {AccountRules: 50}
     assert await ask_all(book, ["nobody"] * 50, "192.0.2.1") == {NotFound: 50}
     assert stored.queries == 2
@@ -138,7 +139,7 @@ async def test_equal_accounts_at_a_time_cost_one_query(database: Database) -> No
 
 async def test_who_asks_for_invented_accounts_holds_up_nobody(database: Database) -> None:
     """Many wait for their turn, more are refused; one of another address comes after one of each."""
-    book = RuleBook(ImageRules(database), StoppedClock())
+    book = rule_book(ImageRules(database), StoppedClock())
     greedy = asyncio.create_task(ask_all(book, [f"nobody-{at}" for at in range(500)], "192.0.2.1"))
     await asyncio.sleep(0)
     assert await book.get("demo", "192.0.2.2") == AccountRules()
@@ -151,9 +152,9 @@ async def test_who_asks_for_invented_accounts_holds_up_nobody(database: Database
 async def test_invented_accounts_take_no_place_of_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account_rules, "_ACCOUNTS", 5)
+    monkeypatch.setattr(account_cache, "MAX_NAMES", 5)
     clock, stored = StoppedClock(), CountedRules(database)
-    book = RuleBook(stored, clock)
+    book = rule_book(stored, clock)
     await book.get("demo", "192.0.2.1")
     await ask_all(book, [f"nobody-{at}" for at in range(20)], "192.0.2.1")
     before = stored.queries
@@ -171,7 +172,7 @@ async def test_rules_hold_while_the_database_is_away(database: Database) -> None
             return await super().get(account)
 
     clock, stored = StoppedClock(), AwayRules(database)
-    book = RuleBook(stored, clock)
+    book = rule_book(stored, clock)
     await book.get("demo")
     stored.is_away = True
     clock.ms += 60_000

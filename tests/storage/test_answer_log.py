@@ -8,7 +8,7 @@ import pytest
 
 from broker.errors import Unavailable
 from broker.storage import answer_log as module
-from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite, RecordsLost, StoredTally
+from broker.storage.answer_log import AnswerLog, PollWrite, RecordsLost, SenderWrite, StoredTally
 from broker.storage.fence import Fenced
 from tests.storage.answers import build_write, fetch, make_polls, open_counter, until_waiting
 
@@ -84,21 +84,21 @@ async def test_write_without_records_leaves_only_its_counts(
     assert await fetch(dsn, TALLIES) == [(poll, 0, [], 4, 0, 0)]
 
 
-async def test_doors_have_the_newest_batch_of_this_slot(dsn: str, log: AnswerLog, generation: int) -> None:
-    await log.commit(generation, [], [DoorWrite("a", 1, b"\x01"), DoorWrite("b", 1, b"")])
-    assert await log.commit(generation, [], [DoorWrite("a", 2, b"\x00\x01")]) == set()
+async def test_senders_have_the_newest_batch_of_this_slot(dsn: str, log: AnswerLog, generation: int) -> None:
+    await log.commit(generation, [], [SenderWrite("a", 1, b"\x01"), SenderWrite("b", 1, b"")])
+    assert await log.commit(generation, [], [SenderWrite("a", 2, b"\x00\x01")]) == set()
     async with open_counter(dsn, "counter-1") as (other, other_generation):
-        await other.commit(other_generation, [], [DoorWrite("a", 9, b"\x01")])
-    assert await log.find_doors(["a", "b", "c"]) == {"a": (2, b"\x00\x01"), "b": (1, b"")}
+        await other.commit(other_generation, [], [SenderWrite("a", 9, b"\x01")])
+    assert await log.find_senders(["a", "b", "c"]) == {"a": (2, b"\x00\x01"), "b": (1, b"")}
 
 
-async def test_doors_that_are_quiet_for_long_are_forgotten(dsn: str, log: AnswerLog, generation: int) -> None:
-    await log.commit(generation, [], [DoorWrite(name, 1, b"") for name in ("old", "new")])
+async def test_senders_that_are_silent_are_forgotten(dsn: str, log: AnswerLog, generation: int) -> None:
+    await log.commit(generation, [], [SenderWrite(name, 1, b"") for name in ("old", "new")])
     await fetch(dsn, "UPDATE answer_doors SET time = now() - interval '61 s' WHERE door = 'old'")
-    await log.forget_doors(62)
-    assert set(await log.find_doors(["old", "new"])) == {"old", "new"}
-    await log.forget_doors(60)
-    assert set(await log.find_doors(["old", "new"])) == {"new"}
+    await log.forget_senders(62)
+    assert set(await log.find_senders(["old", "new"])) == {"old", "new"}
+    await log.forget_senders(60)
+    assert set(await log.find_senders(["old", "new"])) == {"new"}
 
 
 # -- who may commit, and what is there to commit to
@@ -108,12 +108,12 @@ async def test_older_generation_writes_nothing(dsn: str, log: AnswerLog, generat
     (poll,) = await make_polls(dsn, "one")
     newer = await log.acquire()
     with pytest.raises(Fenced):
-        await log.commit(generation, [build_write(poll, 1, b"a")], [DoorWrite("d", 1, b"\x01")])
+        await log.commit(generation, [build_write(poll, 1, b"a")], [SenderWrite("d", 1, b"\x01")])
     with pytest.raises(Fenced):
-        await log.commit(generation, [], [DoorWrite("d", 1, b"\x01")])
+        await log.commit(generation, [], [SenderWrite("d", 1, b"\x01")])
     assert await log.load([(poll, 0)]) == {(poll, 0): StoredTally(0, 0, [], 0)}
     assert await fetch(dsn, TALLIES) == []
-    assert await log.find_doors(["d"]) == {}
+    assert await log.find_senders(["d"]) == {}
     assert await log.commit(newer, [build_write(poll, 1, b"a")], []) == {poll}
 
 
@@ -145,10 +145,10 @@ async def test_poll_that_went_with_its_program_is_skipped(dsn: str, log: AnswerL
     await log.commit(generation, [build_write(gone, 1, b"a"), build_write(kept, 1, b"a")], [])
     await fetch(dsn, DELETE_PROGRAM, "p")
     writes = [build_write(gone, 2, b"b"), build_write(kept, 2, b"c")]
-    assert await log.commit(generation, writes, [DoorWrite("d", 1, b"\x01\x01")]) == {kept}
+    assert await log.commit(generation, writes, [SenderWrite("d", 1, b"\x01\x01")]) == {kept}
     assert (await log.load([(gone, 0), (kept, 0)])).keys() == {(kept, 0)}
     assert [row[0] for row in await fetch(dsn, TALLIES)] == [kept]
-    assert await log.find_doors(["d"]) == {"d": (1, b"\x01\x01")}
+    assert await log.find_senders(["d"]) == {"d": (1, b"\x01\x01")}
 
 
 async def test_commit_waits_for_a_deletion_that_runs_and_skips_its_poll(
@@ -159,11 +159,11 @@ async def test_commit_waits_for_a_deletion_that_runs_and_skips_its_poll(
     async with deleter.transaction():
         await deleter.execute(DELETE_PROGRAM, "p")
         committing = asyncio.create_task(
-            log.commit(generation, [build_write(poll, 1, b"a")], [DoorWrite("d", 1, b"\x01")])
+            log.commit(generation, [build_write(poll, 1, b"a")], [SenderWrite("d", 1, b"\x01")])
         )
         await until_waiting(dsn)
     assert await committing == set()
-    assert await log.find_doors(["d"]) == {"d": (1, b"\x01")}
+    assert await log.find_senders(["d"]) == {"d": (1, b"\x01")}
     await deleter.close()
 
 
@@ -180,9 +180,9 @@ async def test_number_that_is_taken_writes_nothing(dsn: str, log: AnswerLog, gen
     (poll,) = await make_polls(dsn, "one")
     await log.commit(generation, [build_write(poll, 1, b"a")], [])
     with pytest.raises(asyncpg.UniqueViolationError):
-        await log.commit(generation, [build_write(poll, 1, b"b")], [DoorWrite("d", 1, b"")])
+        await log.commit(generation, [build_write(poll, 1, b"b")], [SenderWrite("d", 1, b"")])
     assert (await log.load([(poll, 0)]))[poll, 0].records == [b"a"]
-    assert await log.find_doors(["d"]) == {}
+    assert await log.find_senders(["d"]) == {}
 
 
 @pytest.mark.parametrize(("number", "records"), [(3, b"b"), (2, b"")])
@@ -192,9 +192,9 @@ async def test_write_after_a_row_that_was_lost_writes_nothing(
     (poll,) = await make_polls(dsn, "one")
     await log.commit(generation, [build_write(poll, 1, b"a")], [])
     with pytest.raises(RecordsLost):
-        await log.commit(generation, [build_write(poll, number, records)], [DoorWrite("d", 1, b"")])
+        await log.commit(generation, [build_write(poll, number, records)], [SenderWrite("d", 1, b"")])
     assert (await log.load([(poll, 0)]))[poll, 0].records == [b"a"]
-    assert await log.find_doors(["d"]) == {}
+    assert await log.find_senders(["d"]) == {}
 
 
 async def test_renewed_generation_tells_what_became_of_a_lost_commit(

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
+from broker.storage.answer_log import AnswerLog, PollWrite, SenderWrite
 from broker.storage.database import Database
 from broker.storage.polls import Polls, Room
 from tests.storage.answers import open_counter
@@ -60,11 +60,11 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, tuple[Any, ...]
 async def run_all(log: AnswerLog, generation: int, polls: Polls, uid: int, poll: int, event: str) -> None:
     """Every query of the two repositories, in all their forms."""
     await log.load([(poll, 0), (poll + 1, 1)])
-    await log.find_doors(["1", "2"])
+    await log.find_senders(["1", "2"])
     writes = [PollWrite(poll, 0, 3, b"a", [1], 1, 1, 1), PollWrite(poll + 1, 0, 2, b"", [1], 1, 1, 1)]
-    await log.commit(generation, writes, [DoorWrite("1", 1, b"")])
+    await log.commit(generation, writes, [SenderWrite("1", 1, b"")])
     await log.merge(generation, poll, 1)
-    await log.forget_doors(60)
+    await log.forget_senders(60)
     await polls.find_program("a1", "p1")
     await polls.find_contexts(uid, [event])
     await polls.find_program_of("a1", event)

@@ -9,7 +9,7 @@ busy, and the slot's newest, keeps its connection.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -161,6 +161,25 @@ class SlotLink:
             extra = {"slot": slot_name(self._kind, self._index), "reason": str(error)}
             _log.warning("link_refused", extra=extra)
         self._is_refused = True
+
+
+class SlotLinks(dict[int, Link]):
+    """The ways to the slots of a pool, each of which is there when it is first asked for."""
+
+    def __init__(self, kind: str, calls: Calls[Any], links: Iterable[Link] = ()) -> None:
+        """Args: links: the ways to the first slots; those to others are Ray's."""
+        super().__init__(enumerate(links))
+        self._kind = kind
+        self._calls = calls
+
+    def __missing__(self, index: int) -> Link:
+        link = self[index] = SlotLink(self._kind, index, self._calls)
+        return link
+
+    def close(self) -> None:
+        """End all links; calls in flight fail."""
+        for link in self.values():
+            link.close()
 
 
 async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T:

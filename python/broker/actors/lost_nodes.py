@@ -104,9 +104,9 @@ async def _answers_within(node: Node, wait_s: float) -> bool:
 async def _until_answered(node: Node) -> bool:
     """Return when the kernel of a node has answered: whether it accepts connections to the raylet."""
     family = socket.AF_INET6 if ":" in node.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as door:
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
-            await asyncio.get_running_loop().sock_connect(door, (node.host, node.port))
+            await asyncio.get_running_loop().sock_connect(probe, (node.host, node.port))
         except ConnectionError:
             return False
         except OSError:  # no route to it: what is on the way says so, not the node

@@ -5,6 +5,7 @@ in the database, so a limit holds over all processes, at the price of one short 
 """
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,23 +58,38 @@ class RateLimit:
             buckets.append(self._per_account.bucket(f"{self._name}/{account}"))
         if self._per_address.per_s and address:
             buckets.append(self._per_address.bucket(f"{self._name}/{account}/{caller_of(address)}"))
-        if not buckets:
-            return
-        wait_us = await self._buckets.take(buckets, self._clock.now_ms() * 1000)
-        if wait_us > 0:
-            RATE_LIMITED.add(self._name)
-            raise SlowDown("too many requests; wait and try again", retry_after_s=-(-wait_us // _SECOND_US))
+        await take_each(self._name, self._buckets, self._clock, buckets)
+
+
+async def take_each(
+    name: str, stored: RateBuckets, clock: Clock, buckets: Sequence[Bucket], what: str = "requests"
+) -> None:
+    """Take a token out of each bucket, or none of any; `name` is that of the limit in the metrics.
+
+    Raises:
+        SlowDown: there are too few of `what`; after `retry_after_s` there would be enough.
+        Unavailable: the database is unavailable.
+    """
+    wait_us = await stored.take(buckets, clock.now_ms() * 1000) if buckets else 0
+    if wait_us > 0:
+        RATE_LIMITED.add(name)
+        raise SlowDown(f"too many {what}; wait and try again", retry_after_s=-(-wait_us // _SECOND_US))
 
 
 @lru_cache(_CALLERS)
 def caller_of(address: str) -> str:
     """What counts as one caller: an IPv4 address, or the network of an IPv6 address."""
+    network = network_of(address, 32, _IPV6_SITE_BITS)
+    return network.removesuffix("/32") if ":" not in network else network
+
+
+def network_of(address: str, ipv4_bits: int, ipv6_bits: int) -> str:
+    """The network of an address, which an IPv4 address inside IPv6 has as IPv4; other text stays as it is."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, _IPV6_SITE_BITS), strict=False))
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    bits = ipv4_bits if parsed.version == 4 else ipv6_bits
+    return str(ipaddress.ip_network((parsed, bits), strict=False))

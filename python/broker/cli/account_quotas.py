@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from broker.auth.administration import Administration
-from broker.cli.administration import DatabaseOptions, administer
+from broker.cli.administration import DatabaseOptions
 from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import JsonOption
 from broker.domain.quotas import QuotaName
@@ -46,7 +46,7 @@ def show(
     async def read(administration: Administration) -> tuple[Account, QuotaUse]:
         return await administration.get_account(name), await administration.get_use(name)
 
-    account, use = administer(database.settings(), read)
+    account, use = database.administer(read)
     used = {QuotaName.PROGRAMS: use.programs, QuotaName.STORAGE: use.storage}
     quotas = {each: getattr(account.quotas, each.value) for each in QuotaName}
     if json:

@@ -9,7 +9,7 @@ import typer
 
 from broker.auth.administration import Administration
 from broker.cli.account_quotas import QuotaOptions, parse_quotas, show
-from broker.cli.administration import DatabaseOptions, administer, open_database
+from broker.cli.administration import DatabaseOptions, open_database
 from broker.cli.options import Commands
 from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import JsonOption
@@ -39,16 +39,14 @@ def add(
 ) -> None:
     """Create an account. Without --origin, pages of any origin may connect."""
     origins = None if origin is None else tuple(origin)
-    account = administer(
-        database.settings(), lambda administration: administration.add_account(name, origins)
-    )
+    account = database.administer(lambda admin: admin.add_account(name, origins))
     _show(account, json)
 
 
 @app.command("list")
 def list_(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List all accounts."""
-    for account in administer(database.settings(), lambda administration: administration.list_accounts()):
+    for account in database.administer(lambda admin: admin.list_accounts()):
         _show(account, json)
 
 
@@ -111,7 +109,6 @@ def set_(
             " or the --image options, or either --keep-events or --keep-all-events, or --quota"
         )
     # The change, in one connection to the database.
-    settings = database.settings()
     matomo = _matomo(matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     origins = None if any_origin else tuple(origin or ())
 
@@ -127,9 +124,9 @@ def set_(
         return await administration.get_account(name)
 
     if is_of_account:
-        _show(administer(settings, change), json)
+        _show(database.administer(change), json)
     if rules != RuleChange():
-        _show_rules(asyncio.run(_change_rules(settings, name, rules)), json)
+        _show_rules(asyncio.run(_change_rules(database.settings(), name, rules)), json)
 
 
 @app.command("trust")
@@ -150,11 +147,8 @@ def trust(
 ) -> None:
     """Accept tokens of an identity provider for log-in to an account; again to replace the provider."""
     roles = dict(_role(text) for text in role or ())
-    provider = administer(
-        database.settings(),
-        lambda administration: administration.set_provider(
-            name, issuer, tuple(audience), jwks_url, role_claim, roles
-        ),
+    provider = database.administer(
+        lambda admin: admin.set_provider(name, issuer, tuple(audience), jwks_url, role_claim, roles),
     )
     _show_provider(provider, json)
 
@@ -162,9 +156,7 @@ def trust(
 @app.command("trusted")
 def trusted(name: AccountName, *, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the identity providers of an account."""
-    for provider in administer(
-        database.settings(), lambda administration: administration.list_providers(name)
-    ):
+    for provider in database.administer(lambda admin: admin.list_providers(name)):
         _show_provider(provider, json)
 
 
@@ -176,7 +168,7 @@ def distrust(
     database: DatabaseOptions,
 ) -> None:
     """Stop accepting an identity provider's tokens."""
-    administer(database.settings(), lambda administration: administration.remove_provider(name, issuer))
+    database.administer(lambda admin: admin.remove_provider(name, issuer))
 
 
 def _matomo(

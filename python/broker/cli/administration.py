@@ -40,6 +40,10 @@ class DatabaseOptions:
         """The settings of the environment, with these options over them. Raises SettingError."""
         return Settings.load(data_dir=self.data_dir, database_url=self.database_url, **others)
 
+    def administer(self, work: Callable[[Administration], Awaitable[T]]) -> T:
+        """Do `work` on this database; see `administer`."""
+        return administer(self.settings(), work)
+
 
 def administer(settings: Settings, work: Callable[[Administration], Awaitable[T]]) -> T:
     """Do `work` on the database that `settings` names, from outside an event loop; see `administer_async`."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from broker.auth.keys import KeyStatus
-from broker.cli.administration import DatabaseOptions, administer
+from broker.cli.administration import DatabaseOptions
 from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line
 from broker.cli.remote import JsonOption
@@ -17,13 +17,13 @@ app = Commands("List, rotate and revoke the signing keys of access tokens in the
 @app.command("list")
 def list_(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the keys, oldest first."""
-    _show(administer(database.settings(), lambda administration: administration.list_keys()), json)
+    _show(database.administer(lambda admin: admin.list_keys()), json)
 
 
 @app.command()
 def rotate(*, database: DatabaseOptions, json: JsonOption = False) -> None:
     """Create a new key, which signs a minute later. Logs nobody out. Runs by itself every 30 days."""
-    _show(administer(database.settings(), lambda administration: administration.rotate_keys()), json)
+    _show(database.administer(lambda admin: admin.rotate_keys()), json)
 
 
 @app.command()
@@ -41,9 +41,7 @@ def revoke(
     """Revoke keys that may have leaked. Their tokens are refused within 5 s, and a new key signs."""
     if bool(kids) == every:
         raise typer.BadParameter("give either the keys or --all")
-    _show(
-        administer(database.settings(), lambda administration: administration.revoke_keys(kids or None)), json
-    )
+    _show(database.administer(lambda admin: admin.revoke_keys(kids or None)), json)
 
 
 def _show(keys: list[KeyStatus], json: bool) -> None:

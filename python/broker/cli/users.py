@@ -39,7 +39,7 @@ def add(
     secret = read_password(password)
     user = administer(
         settings,
-        lambda administration: administration.add_user(
+        lambda admin: admin.add_user(
             settings.default_account, username, secret, role, name=name, email=email
         ),
     )
@@ -50,7 +50,7 @@ def add(
 def list_(account: AccountOption = None, *, database: DatabaseOptions, json: JsonOption = False) -> None:
     """List the users of an account."""
     settings = database.settings(default_account=account)
-    users = administer(settings, lambda administration: administration.list_users(settings.default_account))
+    users = administer(settings, lambda admin: admin.list_users(settings.default_account))
     for user in users:
         _show(user, json)
 
@@ -69,7 +69,7 @@ def passwd(
     secret = read_password(password)
     user = administer(
         settings,
-        lambda administration: administration.set_password(settings.default_account, username, secret),
+        lambda admin: admin.set_password(settings.default_account, username, secret),
     )
     _show(user, json)
 
@@ -85,9 +85,7 @@ def role(
 ) -> None:
     """Change a user's role."""
     settings = database.settings(default_account=account)
-    user = administer(
-        settings, lambda administration: administration.set_role(settings.default_account, username, role)
-    )
+    user = administer(settings, lambda admin: admin.set_role(settings.default_account, username, role))
     _show(user, json)
 
 
@@ -95,9 +93,7 @@ def role(
 def delete(username: UserArgument, account: AccountOption = None, *, database: DatabaseOptions) -> None:
     """Delete a user. The user's tokens are revoked."""
     settings = database.settings(default_account=account)
-    administer(
-        settings, lambda administration: administration.delete_user(settings.default_account, username)
-    )
+    administer(settings, lambda admin: admin.delete_user(settings.default_account, username))
 
 
 def read_password(option: str | None) -> str:

@@ -28,14 +28,17 @@ class LoadingCache(TtlCache[K, V]):
         kept = self._entries.get(key)
         if kept is not None and self._clock.monotonic_s() < kept[1]:
             return kept[0]
+        return await self._loads.run(key, lambda: self._load_and_keep(key, load))
 
-        async def load_and_keep() -> V:
-            until_s = self._clock.monotonic_s() + self._lasts_s  # it ages from when it was asked for
-            value = await load()
-            self.put(key, value, until_s=until_s)
-            return value
+    def begin(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> None:
+        """Have the value that `load` brings kept soon, unless it is being loaded; a failure is for nobody."""
+        self._loads.begin(key, lambda: self._load_and_keep(key, load))
 
-        return await self._loads.run(key, load_and_keep)
+    async def _load_and_keep(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        until_s = self._clock.monotonic_s() + self._lasts_s  # it ages from when it was asked for
+        value = await load()
+        self.put(key, value, until_s=until_s)
+        return value
 
     async def close(self) -> None:
         """End the loads that are under way. Idempotent."""

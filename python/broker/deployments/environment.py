@@ -123,7 +123,7 @@ def serve_environment() -> dict[str, str]:
     """What Ray Serve must find in every process, on joined clusters too."""
     return {
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-        # Replicas would take pickles from whoever connects (`replica_doors`).
+        # Replicas would take pickles from whoever connects (`replica_listeners`).
         "RAY_SERVE_USE_GRPC_BY_DEFAULT": "0",
         "RAY_SERVE_PROXY_USE_GRPC": "0",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),

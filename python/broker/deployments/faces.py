@@ -107,7 +107,7 @@ class FacesReplica:
     def __init__(self, settings: Settings) -> None:
         # Not above: the conductor, which makes the deployment and no more, would hold all of it.
         from broker.clock import SystemClock
-        from broker.deployments.ray_internals.replica_doors import close_grpc
+        from broker.deployments.ray_internals.replica_listeners import close_grpc
         from broker.images.faces.finder import FacesConfig, LocalFaceFinder
         from broker.metrics.exporter import Exporter
         from broker.rest.face_state import KIND

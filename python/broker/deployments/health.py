@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping
 
-from broker.actors.link import LinkLost, SlotLink
+from broker.actors.link import Link, LinkLost, SlotLinks
 from broker.actors.placement import slot_name
 from broker.concurrency.tasks import failing
 from broker.errors import BrokerError, Unavailable
@@ -24,7 +24,7 @@ class HealthChecks:
         self._services = services
         self._placement = placement
         self._gateways = Gateways(services.database)
-        self._links: dict[tuple[str, int], SlotLink] = {}
+        self._links = {kind: SlotLinks(kind, SLOT_CALLS) for kind in (OWNER, COUNTER)}
 
     async def check(self) -> Mapping[str, str]:
         """`ok`, or what is wrong, for each part; `tasks` are those of this process."""
@@ -40,8 +40,8 @@ class HealthChecks:
 
     def close(self) -> None:
         """Leave the owners and counters."""
-        for link in self._links.values():
-            link.close()
+        for links in self._links.values():
+            links.close()
 
     async def _database(self) -> None:
         async with self._services.database.connection() as connection:
@@ -49,14 +49,8 @@ class HealthChecks:
 
     async def _slots(self, kind: str, slots: int) -> None:
         """Each of a kind answers, and says that it has its slot."""
-        await asyncio.gather(
-            *(_require(slot_name(kind, index), self._link(kind, index)) for index in range(slots))
-        )
-
-    def _link(self, kind: str, index: int) -> SlotLink:
-        if (kind, index) not in self._links:
-            self._links[kind, index] = SlotLink(kind, index, SLOT_CALLS)
-        return self._links[kind, index]
+        links = self._links[kind]
+        await asyncio.gather(*(_require(slot_name(kind, index), links[index]) for index in range(slots)))
 
     async def _live_gateways(self) -> None:
         gateways = await self._gateways.list_alive()
@@ -73,7 +67,7 @@ def _require_running(names: Collection[str]) -> None:
         raise Unavailable(f"{', '.join(sorted(names))}: fails repeatedly")
 
 
-async def _require(slot: str, link: SlotLink) -> None:
+async def _require(slot: str, link: Link) -> None:
     try:
         error = await link.call("ready", timeout_s=_CHECK_S)
     except LinkLost:

@@ -105,7 +105,7 @@ async def open_service(
     from broker.concurrency.tasks import cancel_and_wait, keep_running
     from broker.fetching.fetcher import FetchConfig, Fetcher
     from broker.fetching.urls import AllowList
-    from broker.images.account_rules import RuleBook
+    from broker.images.account_rules import rule_book
     from broker.images.disk_cache import DiskCache
     from broker.images.jobs import DecodeLimits
     from broker.images.key_locks import KeyLocks
@@ -161,7 +161,7 @@ async def open_service(
     # The limits and rules of accounts.
     per_account = Rate(settings.images_rate_per_account, settings.images_burst_per_account)
     per_address = Rate(settings.images_rate_per_address, settings.images_burst_per_address)
-    rules = RuleBook(ImageRules(database), clock)
+    rules = rule_book(ImageRules(database), clock)
     stack.push_async_callback(rules.close)
     service = ImageService(
         rules.get,

@@ -81,7 +81,7 @@ class Replica(ABC):
             configuration_place,
             ingress_directory,
         )
-        from broker.deployments.ray_internals.replica_doors import (
+        from broker.deployments.ray_internals.replica_listeners import (
             close_grpc,
             listen_at_file,
             listen_on_node,

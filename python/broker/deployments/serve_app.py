@@ -158,7 +158,7 @@ def _find_state(name: str) -> ApplicationStatusOverview | None:
 
 def _replica_host(settings: Settings) -> str:
     """The address that replicas listen on, and Serve's own proxy where there is no HAProxy."""
-    # Behind HAProxy nobody else has business with them; for HAProxy of other nodes see `replica_doors`.
+    # Behind HAProxy nobody else has business with them; for HAProxy of other nodes see `replica_listeners`.
     return RAY_HOST if is_behind_haproxy() else settings.bind_host
 
 

@@ -8,7 +8,7 @@ each other.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -84,10 +84,7 @@ class Figures:
         return any(getattr(self, name) for name in FIGURES)
 
 
-FIGURES = (
-    "connections", "subscribers", "events", "deliveries", "responses", "impressions", "images", "image_hits",
-    "image_fetches", "image_bytes", "image_searches", "image_errors",
-)  # fmt: skip
+FIGURES = tuple(each.name for each in fields(Figures))
 """By name; the first two are gauges."""
 
 

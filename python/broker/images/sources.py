@@ -23,6 +23,7 @@ from broker.clock import Clock
 from broker.concurrency.caches import TtlCache
 from broker.concurrency.shares import Asker, Shares
 from broker.concurrency.single_flight import SingleFlight
+from broker.concurrency.turns import Turns, TurnsByKey
 from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, Unavailable
 from broker.fetching.errors import UpstreamFailed, UpstreamTimeout
@@ -33,7 +34,6 @@ from broker.images.disk_cache import DiskCache
 from broker.images.host_rules import HostRules
 from broker.images.key_locks import KeyLocks
 from broker.images.purges import Origin, PurgeBook
-from broker.images.turns import Turns, TurnsByKey
 from broker.images.usage import UsageCounter
 
 _ACCEPT = "image/avif,image/webp,image/png,image/jpeg,image/gif;q=0.9"

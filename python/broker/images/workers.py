@@ -32,11 +32,11 @@ from multiprocessing.connection import Connection
 import msgspec
 
 from broker.concurrency.shares import NOBODY, Asker, Shares
+from broker.concurrency.turns import Turns
 from broker.errors import Unavailable
 from broker.images.body_files import BodyFile, send_body
 from broker.images.errors import DecoderEnded, UnprocessableImage
 from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned, receive_result
-from broker.images.turns import Turns
 
 _CHILD = "broker.images.child"
 _MESSAGE_BYTES = 64 << 10

@@ -24,6 +24,8 @@ from broker.errors import BrokerError
 from broker.operations.context import Context
 from broker.operations.results import Result
 
+OperationHandler = Callable[[Context, Any], Awaitable[Result]]
+"""Runs an operation: takes the call and its params, whose models its annotations name."""
 _OF_HANDLER: Any = object()
 
 
@@ -126,7 +128,7 @@ class Operation:
 
     name: str
     summary: str
-    handler: Callable[[Context, Any], Awaitable[Result]]
+    handler: OperationHandler
     route: Route | None
     params: type[BaseModel] = _OF_HANDLER
     result: Any = _OF_HANDLER

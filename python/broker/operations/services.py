@@ -10,7 +10,7 @@ from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
-from broker.images.account_rules import RuleBook
+from broker.images.account_rules import rule_book
 from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.image_warmer import ImageWarmer
 from broker.operations.known_gateways import KnownGateways
@@ -192,7 +192,7 @@ def build_services(
         image_warmer=ImageWarmer(
             settings,
             ingress_host,
-            RuleBook(ImageRules(database), clock).get,
+            rule_book(ImageRules(database), clock).get,
             purges.get_head,
             clock,
         ),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.actors.link import Link, LinkLost, SlotLink
+from broker.actors.link import Link, LinkLost, SlotLinks
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import cancel_and_wait, keep_running
@@ -93,7 +93,7 @@ class LinkedFeed:
         self._followings: dict[str, _Following] = {}
         self._name = ids.uuid7()
         self._sink = sink
-        self._links: dict[int, Link] = dict(enumerate(links))
+        self._links = SlotLinks(OWNER, OWNER_CALLS, links)
         self._polls: dict[int, _Poller] = {}
         self._placement = placement or KnownPlacement(settings.owners)
         self._placement.on_change(self._follow_moved)
@@ -146,8 +146,7 @@ class LinkedFeed:
         """End all sessions and links."""
         self._followings.clear()
         await asyncio.gather(*(poller.close() for poller in self._polls.values()))
-        for link in self._links.values():
-            link.close()
+        self._links.close()
 
     async def _begin(self, following: _Following) -> Head:
         """Follow a topic at its owner, and at the next one when it moves meanwhile."""
@@ -167,7 +166,7 @@ class LinkedFeed:
         while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
             index = self._placement.owner_of(topic)
             try:
-                reply = await self._link(index).call(method, *arguments, timeout_s=left_s)
+                reply = await self._links[index].call(method, *arguments, timeout_s=left_s)
                 if isinstance(reply, Moved):
                     self._placement.learn(reply)
                 elif not isinstance(reply, Unavailable):
@@ -178,17 +177,12 @@ class LinkedFeed:
                 await delays.wait(left_s)
         raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
 
-    def _link(self, index: int) -> Link:
-        if index not in self._links:
-            self._links[index] = SlotLink(OWNER, index, OWNER_CALLS)
-        return self._links[index]
-
     def _poller(self, topic: str) -> "_Poller":
         index = self._placement.owner_of(topic)
         poller = self._polls.get(index)
         if poller is None:
             poller = self._polls[index] = _Poller(
-                self._link(index), f"{self._name}/{index}", self._sink, self._forget, self._placement.learn
+                self._links[index], f"{self._name}/{index}", self._sink, self._forget, self._placement.learn
             )
         return poller
 

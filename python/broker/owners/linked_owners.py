@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from broker.actors.batching_client import Asked, BatchingClient
-from broker.actors.link import Link, LinkLost, SlotLink
+from broker.actors.link import Link, LinkLost, SlotLinks
 from broker.clock import Clock
 from broker.concurrency.batch_queue import BatchLimits
-from broker.concurrency.tasks import run_once
+from broker.concurrency.tasks import cancel_and_wait, run_once
 from broker.domain.idempotency import KeptResult, Repeated
 from broker.domain.placement import Placement
 from broker.errors import BrokerError, OutcomeUnknown, Unavailable
@@ -76,7 +76,7 @@ class LinkedOwners:
         self._settings = settings
         self._clock = clock
         self._ids = ids
-        self._links: dict[int, Link] = dict(enumerate(links))
+        self._links = SlotLinks(OWNER, OWNER_CALLS, links)
         self._clients: dict[int, BatchingClient[Command, CommandReply]] = {}
         self._placement = placement or KnownPlacement(settings.owners)
         self._placement.on_change(self._note_change)
@@ -115,30 +115,20 @@ class LinkedOwners:
         """End the clients; what waits is answered `Unavailable`, what is on its way `OutcomeUnknown`."""
         for client in self._clients.values():
             await client.close()
-        nudges = list(self._nudges.values())
-        for nudge in nudges:
-            nudge.cancel()
-        if nudges:
-            await asyncio.wait(nudges)
-        for link in self._links.values():
-            link.close()
+        await cancel_and_wait(*self._nudges.values())
+        self._links.close()
 
     def figures(self) -> Iterator[Sample]:
         """What waits for its way to the owners."""
         waiting = sum(len(client.queue) for client in self._clients.values())
         yield Sample(catalogue.QUEUE.name, ("owners",), waiting)
 
-    def _link(self, index: int) -> Link:
-        if index not in self._links:
-            self._links[index] = SlotLink(OWNER, index, OWNER_CALLS)
-        return self._links[index]
-
     def _client(self, index: int) -> BatchingClient[Command, CommandReply]:
         client = self._clients.get(index)
         if client is None:
             client = self._clients[index] = BatchingClient(
                 "owner client",
-                self._link(index),
+                self._links[index],
                 self._clock,
                 _LIMITS,
                 _Commands(self._placement),
@@ -191,7 +181,7 @@ class LinkedOwners:
 
     async def _nudge(self, key: tuple[str, str]) -> None:
         """Nudge, and go on for as long as there was more news meanwhile; the last news is not left out."""
-        link = self._link(self._placement.owner_of(channel_topic(*key)))
+        link = self._links[self._placement.owner_of(channel_topic(*key))]
         self._late.add(key)
         while key in self._late:
             self._late.remove(key)

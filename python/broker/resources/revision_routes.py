@@ -1,14 +1,34 @@
 """The routes of application revisions."""
 
 from broker.domain.revisions import LiveRevision, Revision
-from broker.operations.registry import Operation, Route, of_resource
+from broker.operations.registry import Operation, OperationHandler, Route, of_resource
 from broker.resources import revisions
 
 _AT = "/projects/{projectId}/application"
 _PROJECT = {"projectId": "football"}
-_REVISION = _PROJECT | {"revisionId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
+_ID = {"revisionId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
+_REVISION = _PROJECT | _ID
 _NEW = _PROJECT | {"title": "Season 2026", "content": {"theme": "dark"}}
 _LATEST = "The latest one is the one that was made last."
+
+
+def _get(
+    name: str,
+    path: str,
+    summary: str,
+    handler: OperationHandler,
+    example: dict[str, str],
+    description: str = "",
+) -> Operation:
+    return Operation(
+        name=name,
+        summary=summary,
+        result=Revision,
+        handler=handler,
+        route=Route("GET", f"{_AT}{path}", description=description),
+        example=_PROJECT | example,
+        has_etag=True,
+    )
 
 
 def _create(name: str, path: str, summary: str) -> Operation:
@@ -17,12 +37,7 @@ def _create(name: str, path: str, summary: str) -> Operation:
         summary=summary,
         result=Revision,
         handler=revisions.create,
-        route=Route(
-            "POST",
-            path,
-            status=201,
-            location="/projects/{projectId}/application/revisions/{id}",
-        ),
+        route=Route("POST", path, status=201, location=f"{_AT}/revisions/{{id}}"),
         example=_NEW,
         has_etag=True,
     )
@@ -30,45 +45,32 @@ def _create(name: str, path: str, summary: str) -> Operation:
 
 OPERATIONS = of_resource(
     "Application revisions",
-    Operation(
-        name="getPublishedRevision",
-        summary="Get the latest published revision",
-        result=Revision,
-        handler=revisions.get_published,
-        route=Route("GET", _AT, description=_LATEST),
-        example=_PROJECT,
-        has_etag=True,
+    _get(
+        "getPublishedRevision", "", "Get the latest published revision", revisions.get_published, {}, _LATEST
     ),
-    Operation(
-        name="getRevisionByStatus",
-        summary="Get the latest revision of a status",
-        result=Revision,
-        handler=revisions.get_by_status,
-        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
-        example=_PROJECT | {"status": "draft"},
-        has_etag=True,
+    _get(
+        "getRevisionByStatus",
+        "/status/{status}",
+        "Get the latest revision of a status",
+        revisions.get_by_status,
+        {"status": "draft"},
+        _LATEST,
     ),
-    Operation(
-        name="getLatestRevision",
-        summary="Get the latest published revision, or the latest draft when none is published",
-        result=Revision,
-        handler=revisions.get_latest,
-        route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
-        example=_PROJECT,
-        has_etag=True,
+    _get(
+        "getLatestRevision",
+        "/version/latest",
+        "Get the latest published revision, or the latest draft when none is published",
+        revisions.get_latest,
+        {},
+        _LATEST,
     ),
-    Operation(
-        name="getRevisionByVersion",
-        summary="Get a revision by its id or its version",
-        result=Revision,
-        handler=revisions.get_by_version,
-        route=Route(
-            "GET",
-            f"{_AT}/version/{{version}}",
-            description="An id takes precedence over a version.",
-        ),
-        example=_PROJECT | {"version": "1"},
-        has_etag=True,
+    _get(
+        "getRevisionByVersion",
+        "/version/{version}",
+        "Get a revision by its id or its version",
+        revisions.get_by_version,
+        {"version": "1"},
+        "An id takes precedence over a version.",
     ),
     Operation(
         name="getLiveRevision",
@@ -97,15 +99,7 @@ OPERATIONS = of_resource(
     _create(
         "createProjectRevision", "/projects/{projectId}/revisions", "Create a revision, by a shorter path"
     ),
-    Operation(
-        name="getRevision",
-        summary="Get a revision",
-        result=Revision,
-        handler=revisions.get,
-        route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
-        example=_REVISION,
-        has_etag=True,
-    ),
+    _get("getRevision", "/revisions/{revisionId}", "Get a revision", revisions.get, _ID),
     Operation(
         name="updateRevision",
         summary="Change a revision",

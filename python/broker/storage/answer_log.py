@@ -3,8 +3,8 @@
 A commit is one statement, one round trip. It holds the fence (`broker.storage.fence`) and the rows of its
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing
 is written. Sealing a poll (`broker.storage.polls`) likewise: a commit with a sealed poll writes nothing at
-all, since the outcomes that it would keep for its doors are not those of its votes. The totals are beside the
-records because readers want nothing else.
+all, since the outcomes that it would keep for its senders are not those of its votes. The totals are beside
+the records because readers want nothing else.
 
 Nothing is written either when the row of a shard that the counter knows to be the newest is not there: the
 database has lost rows then, and totals that go on from those of before would count what is gone.
@@ -28,8 +28,8 @@ _MOST_LEVEL = 3  # its rows are 262,144 commits, or megabytes, so they are few
 # A merge takes about this and no more, so that it is quick, and a row far from what a value may have.
 _MERGED_BYTES = 4 << 20
 
-KEY_DOOR = "key "
-"""How the door of a request with an idempotency key begins; it is kept as long as the key."""
+KEY_SENDER = "key "
+"""How the sender of a request with an idempotency key begins; it is kept as long as the key."""
 
 _LOAD = """
 SELECT p.uid, wanted.shard, t.impressions, r.number, r.level, r.records
@@ -39,7 +39,7 @@ LEFT JOIN answer_tallies t ON t.poll = p.uid AND t.shard = wanted.shard
 LEFT JOIN answer_records r ON r.poll = p.uid AND r.shard = wanted.shard
 ORDER BY p.uid, wanted.shard, r.number
 """
-_FIND_DOORS = "SELECT door, number, outcomes FROM answer_doors WHERE slot = $1 AND door = ANY($2::text[])"
+_FIND_SENDERS = "SELECT door, number, outcomes FROM answer_doors WHERE slot = $1 AND door = ANY($2::text[])"
 # Numbers are array literals: the driver looks at each element of a list through two abstract classes.
 _COMMIT = f"""
 WITH fence AS MATERIALIZED (
@@ -98,9 +98,9 @@ WITH fence AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM merged)
 """  # noqa: S608  # a constant
-_FORGET_DOORS = f"""
+_FORGET_SENDERS = f"""
 DELETE FROM answer_doors WHERE slot = $1 AND time < now() - CASE
-    WHEN starts_with(door, '{KEY_DOOR}') THEN {KEY_LIFETIME} ELSE $2 * interval '1 second' END
+    WHEN starts_with(door, '{KEY_SENDER}') THEN {KEY_LIFETIME} ELSE $2 * interval '1 second' END
 """  # noqa: S608  # a constant
 
 
@@ -125,10 +125,10 @@ class PollWrite(NamedTuple):
     sessions: int
 
 
-class DoorWrite(NamedTuple):
-    """The newest batch that a door has sent, and the outcomes that it is answered with."""
+class SenderWrite(NamedTuple):
+    """The newest batch that a sender has sent, and the outcomes that it is answered with."""
 
-    door: str
+    sender: str
     number: int
     outcomes: bytes
 
@@ -170,15 +170,15 @@ class AnswerLog(Fence):
             found[poll, shard] = before
         return found
 
-    async def find_doors(self, doors: Sequence[str]) -> dict[str, tuple[int, bytes]]:
-        """The number and the outcomes of the newest batch of each door that has one at this slot."""
-        rows = await self._database.fetch(_FIND_DOORS, self._slot, doors)
+    async def find_senders(self, senders: Sequence[str]) -> dict[str, tuple[int, bytes]]:
+        """The number and the outcomes of the newest batch of each sender that has one at this slot."""
+        rows = await self._database.fetch(_FIND_SENDERS, self._slot, senders)
         return {row[0]: (row[1], row[2]) for row in rows}
 
     async def commit(
-        self, generation: int, writes: Sequence[PollWrite], doors: Sequence[DoorWrite]
+        self, generation: int, writes: Sequence[PollWrite], senders: Sequence[SenderWrite]
     ) -> set[int]:
-        """Write all of it, or nothing. At most one write of a shard, and one of a door.
+        """Write all of it, or nothing. At most one write of a shard, and one of a sender.
 
         Returns:
             The polls that exist; nothing was written for the others.
@@ -191,7 +191,7 @@ class AnswerLog(Fence):
             OutcomeUnknown: `renew`, then look.
         """
         polls, shards, numbers, records, totals, *counts = zip(*writes, strict=True) if writes else [()] * 8
-        names, batches, outcomes = zip(*doors, strict=True) if doors else [()] * 3
+        names, batches, outcomes = zip(*senders, strict=True) if senders else [()] * 3
         async with self._database.writing() as connection:
             is_held, is_lost, sealed, existing = await connection.fetchrow(
                 _COMMIT, self._slot, generation,
@@ -223,9 +223,9 @@ class AnswerLog(Fence):
                 if not is_held:
                     raise await refusal(connection, self._slot, generation)
 
-    async def forget_doors(self, older_than_s: float) -> None:
-        """Forget doors that have sent nothing to this slot for so long, and keys that have ended."""
-        await self._database.execute(_FORGET_DOORS, self._slot, older_than_s)
+    async def forget_senders(self, older_than_s: float) -> None:
+        """Forget senders that have sent nothing to this slot for so long, and keys that have ended."""
+        await self._database.execute(_FORGET_SENDERS, self._slot, older_than_s)
 
 
 def _literal(numbers: Iterable[int]) -> str:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import asyncpg
 import orjson
 
 from broker.domain.audit import Actor, AuditEntry
+from broker.storage.conditions import Conditions
 from broker.storage.database import Database, Repository
 from broker.storage.text_search import TextSearch
 
@@ -69,43 +69,27 @@ class Audit(Repository):
 
     async def filter(self, account: str, query: AuditQuery) -> tuple[list[AuditRow], int]:
         """One page of the account's entries in the order of their time, and how many there are in all."""
-        values: list[Any] = [account]
-        condition = await self._condition(query, values)
+        where = Conditions("a.account = $1", account)
+        await self._search.add(where, ("a.action", "a.target_id", "a.actor_name"), query.search)
+        where.add_given("a.action = ANY({}::text[])", query.actions and list(query.actions))
+        where.add_given("a.target_id = {}", query.target_id)
+        where.add_given("a.actor_id = {}", query.user_id)
+        where.add_given("a.time >= {}", query.start)
+        where.add_given("a.time < {}", query.end)
         order = "DESC" if query.descending else "ASC"
         statement = f"""
-            WITH matching AS (SELECT * FROM audit a WHERE {condition})
+            WITH matching AS (SELECT * FROM audit a WHERE {where})
             SELECT t.total, p.* FROM (SELECT count(*) AS total FROM matching) t
             LEFT JOIN (SELECT * FROM matching ORDER BY id {order} LIMIT {query.limit} OFFSET {query.skip}) p
                 ON true
             ORDER BY p.id {order}
         """  # noqa: S608 - made of constants and integers; values are parameters
-        rows = await self._database.fetch(statement, *values)
+        rows = await self._database.fetch(statement, *where.values)
         return [_row(row) for row in rows if row["id"] is not None], rows[0]["total"]
 
     async def purge(self, days: int, limit: int) -> bool:
         """Delete at most `limit` entries older than `days`; true when there may be more."""
         return await self._database.execute(_PURGE, days, limit) >= limit
-
-    async def _condition(self, query: AuditQuery, values: list[Any]) -> str:
-        def add(value: object) -> str:
-            values.append(value)
-            return f"${len(values)}"
-
-        parts = ["a.account = $1"]
-        if query.search:
-            columns = ("a.action", "a.target_id", "a.actor_name")
-            parts.append(await self._search.condition(columns, add(query.search)))
-        if query.actions is not None:
-            parts.append(f"a.action = ANY({add(list(query.actions))}::text[])")
-        if query.target_id is not None:
-            parts.append(f"a.target_id = {add(query.target_id)}")
-        if query.user_id is not None:
-            parts.append(f"a.actor_id = {add(query.user_id)}")
-        if query.start is not None:
-            parts.append(f"a.time >= {add(query.start)}")
-        if query.end is not None:
-            parts.append(f"a.time < {add(query.end)}")
-        return " AND ".join(parts)
 
 
 def _row(row: asyncpg.Record) -> AuditRow:

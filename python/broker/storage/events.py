@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 
 from broker.errors import Conflict, NotFound, Unavailable
+from broker.storage.conditions import Conditions
 from broker.storage.database import Database, Repository
 from broker.storage.text_search import TextSearch
 
@@ -232,8 +233,10 @@ class Events(Repository):
 
     async def filter(self, account: str, program_id: str, query: EventQuery) -> tuple[list[bytes], int]:
         """One page of the JSON of the events that `query` selects, and how many there are in all."""
-        values: list[Any] = [account, program_id]
-        condition = await self._condition(query, values)
+        where = Conditions("NOT e.deleted", account, program_id)
+        await self._search.add(where, ("e.event", "e.metadata"), query.search)
+        where.add_given("e.id = ANY({}::uuid[])", query.ids and list(query.ids))
+        where.add_any(query.statuses and [STATUSES[status] for status in query.statuses])
         order = "DESC" if query.descending else "ASC"
         # Rows of a page are looked up by their key, each by itself: until what was imported is counted,
         # a join may be planned as a walk through the whole history for each row.
@@ -241,7 +244,7 @@ class Events(Repository):
             WITH source AS MATERIALIZED ({_HEAD}),
             matching AS MATERIALIZED (
                 SELECT e.seq, {SORTS[query.sort]} AS sorted FROM events e
-                WHERE e.history = (SELECT history FROM source) AND NOT e.deleted {condition}
+                WHERE e.history = (SELECT history FROM source) AND {where}
             ),
             page AS MATERIALIZED (
                 SELECT seq, sorted FROM matching ORDER BY sorted {order}, seq {order}
@@ -256,20 +259,8 @@ class Events(Repository):
             ) l ON true
             ORDER BY l.sorted {order}, l.seq {order}
         """  # noqa: S608 - made of constants and integers; values are parameters
-        rows = await self._database.fetch(statement, *values)
+        rows = await self._database.fetch(statement, *where.values)
         return [row["json"].encode() for row in rows if row["json"] is not None], rows[0]["total"]
-
-    async def _condition(self, query: EventQuery, values: list[Any]) -> str:
-        parts = [""]
-        if query.search:
-            values.append(query.search)
-            parts.append(await self._search.condition(("e.event", "e.metadata"), f"${len(values)}"))
-        if query.ids is not None:
-            values.append(list(query.ids))
-            parts.append(f"e.id = ANY(${len(values)}::uuid[])")
-        if query.statuses is not None:
-            parts.append(f"({' OR '.join(STATUSES[status] for status in query.statuses)})")
-        return " AND ".join(parts)
 
 
 def _first_page(condition: str, limit: int) -> str:

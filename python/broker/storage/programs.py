@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import asyncpg
 import orjson
@@ -15,6 +14,7 @@ from broker.domain.programs import Program, ProgramChange, ProgramStatus
 from broker.domain.projects import going_project
 from broker.errors import Conflict, NotFound
 from broker.storage.account_quotas import hold_program_quota
+from broker.storage.conditions import Conditions
 from broker.storage.database import Database
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, newest_programs, program_of
@@ -191,48 +191,40 @@ class Programs:
 
     async def filter(self, account: str, query: ProgramQuery, now_ms: int) -> tuple[list[Program], int]:
         """One page of the programs that `query` selects, and how many there are in all."""
-        values: list[Any] = [account, query.projects, to_datetime(now_ms)]
-        condition = await self._condition(query, values)
+        where = await self._conditions(account, query, now_ms)
         order = "DESC" if query.descending else "ASC"
         statement = f"""
             WITH matching AS (SELECT {PROGRAM_COLUMNS}, p.uid, {SORTS[query.sort]} AS sorted
-                              FROM programs p WHERE {condition})
+                              FROM programs p WHERE {where})
             SELECT t.total, p.* FROM (SELECT count(*) AS total FROM matching) t
             LEFT JOIN (SELECT * FROM matching ORDER BY sorted {order} NULLS LAST, uid {order}
                        LIMIT {query.limit} OFFSET {query.skip}) p ON true
             ORDER BY p.sorted {order} NULLS LAST, p.uid {order}
         """  # noqa: S608 - made of constants and integers; values are parameters
-        rows = await self._database.fetch(statement, *values)
+        rows = await self._database.fetch(statement, *where.values)
         return [program_of(row) for row in rows if row["id"] is not None], rows[0]["total"]
 
-    async def _condition(self, query: ProgramQuery, values: list[Any]) -> str:
-        def add(value: object) -> str:
-            values.append(value)
-            return f"${len(values)}"
-
-        parts = [
+    async def _conditions(self, account: str, query: ProgramQuery, now_ms: int) -> Conditions:
+        where = Conditions(
             "p.account = $1 AND ($2::text[] IS NULL OR p.project_id IS NULL OR p.project_id = ANY($2))"
-            " AND $3::timestamptz IS NOT NULL"
-        ]
-        if query.search:
-            parts.append(await self._search.condition(("p.id", "p.name"), add(query.search)))
-        if query.ids is not None:
-            parts.append(f"p.id = ANY({add(list(query.ids))}::text[])")
-        if query.statuses is not None:
-            parts.append(f"({' OR '.join(_STATUSES[status] for status in query.statuses)})")
+            " AND $3::timestamptz IS NOT NULL",
+            account,
+            query.projects,
+            to_datetime(now_ms),
+        )
+        await self._search.add(where, ("p.id", "p.name"), query.search)
+        where.add_given("p.id = ANY({}::text[])", query.ids and list(query.ids))
+        where.add_any(query.statuses and [_STATUSES[status] for status in query.statuses])
         if query.without_project:
-            parts.append("p.project_id IS NULL")
-        elif query.project_id is not None:
-            parts.append(f"p.project_id = {add(query.project_id)}")
-        if query.live is not None:
-            parts.append(f"coalesce({_LIVE}, false) = {add(query.live)}")
+            where.add("p.project_id IS NULL")
+        else:
+            where.add_given("p.project_id = {}", query.project_id)
+        where.add_given(f"coalesce({_LIVE}, false) = {{}}", query.live)
         if query.start is not None or query.end is not None:
-            parts.append("(p.scheduled_start IS NOT NULL OR p.scheduled_end IS NOT NULL)")
-        if query.start is not None:
-            parts.append(f"coalesce(p.scheduled_end >= {add(query.start)}, true)")
-        if query.end is not None:
-            parts.append(f"coalesce(p.scheduled_start <= {add(query.end)}, true)")
-        return " AND ".join(parts)
+            where.add("(p.scheduled_start IS NOT NULL OR p.scheduled_end IS NOT NULL)")
+        where.add_given("coalesce(p.scheduled_end >= {}, true)", query.start)
+        where.add_given("coalesce(p.scheduled_start <= {}, true)", query.end)
+        return where
 
 
 def _values(program: Program) -> tuple[object, ...]:

@@ -1,5 +1,6 @@
 """Case-insensitive search that does not depend on the database's locale."""
 
+from broker.storage.conditions import Conditions
 from broker.storage.database import Database, Repository
 
 # Locale-free or ICU collations that fold the case of every script, the best first. A server has at least
@@ -15,13 +16,15 @@ class TextSearch(Repository):
         super().__init__(database)
         self._collate: str | None = None
 
-    async def condition(self, columns: tuple[str, ...], parameter: str) -> str:
-        """SQL that is true when one of `columns` contains the text of `parameter` in any case."""
+    async def add(self, where: Conditions, columns: tuple[str, ...], text: str | None) -> None:
+        """Add that one of `columns` contains the text in any case, if there is one."""
+        if not text:
+            return
         if self._collate is None:
             self._collate = await self._find()
-        needle = f"lower({parameter}::text {self._collate})"
+        needle = f"lower({{}}::text {self._collate})"
         parts = (f"position({needle} IN lower({column}::text {self._collate})) > 0" for column in columns)
-        return f"({' OR '.join(parts)})"
+        where.add(f"({' OR '.join(parts)})", text)
 
     async def _find(self) -> str:
         found = {row["collname"] for row in await self._database.fetch(_FIND, list(_COLLATIONS))}

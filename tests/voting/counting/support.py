@@ -65,9 +65,11 @@ def session(poll: int, name: str) -> bytes:
     return pack_session(KEY, poll, name)
 
 
-def batch(door: str, number: int, poll: int, records: Sequence[bytes], *, change: bool = False) -> VoteBatch:
+def batch(
+    sender: str, number: int, poll: int, records: Sequence[bytes], *, change: bool = False
+) -> VoteBatch:
     """A batch for shard 0 of one poll."""
-    return VoteBatch(door, number, (Group(poll, 0, change, b"".join(records)),))
+    return VoteBatch(sender, number, (Group(poll, 0, change, b"".join(records)),))
 
 
 async def read_totals(dsn: str, poll: int) -> list[int]:

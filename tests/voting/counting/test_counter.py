@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from broker.errors import InternalError, Unavailable
-from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
+from broker.storage.answer_log import AnswerLog, PollWrite, SenderWrite
 from broker.voting.counting.batches import SEALED, Group, VoteBatch, pack_outcomes, unpack_outcomes
 from broker.voting.counting.counter import COUNTER_LIMITS, Counter
 from tests.owners.support import create_programs, fetch
@@ -91,10 +91,10 @@ async def test_batches_that_wait_are_committed_together(
     commit = AnswerLog.commit
 
     async def counted(
-        self: AnswerLog, generation: int, writes: Sequence[PollWrite], doors: Sequence[DoorWrite]
+        self: AnswerLog, generation: int, writes: Sequence[PollWrite], senders: Sequence[SenderWrite]
     ) -> set[int]:
-        sizes.append(len(doors))
-        return await commit(self, generation, writes, doors)
+        sizes.append(len(senders))
+        return await commit(self, generation, writes, senders)
 
     monkeypatch.setattr(AnswerLog, "commit", counted)
     async with open_counter(dsn) as counter:
@@ -112,14 +112,14 @@ async def test_commit_whose_answer_is_lost_counts_once(
     commit, lost = AnswerLog.commit, []
 
     async def unlucky(
-        self: AnswerLog, generation: int, writes: Sequence[PollWrite], doors: Sequence[DoorWrite]
+        self: AnswerLog, generation: int, writes: Sequence[PollWrite], senders: Sequence[SenderWrite]
     ) -> set[int]:
         if not lost:
             lost.append(True)
             if is_stored:
-                await commit(self, generation, writes, doors)
+                await commit(self, generation, writes, senders)
             raise Unavailable("the connection is gone", retry_after_s=1)
-        return await commit(self, generation, writes, doors)
+        return await commit(self, generation, writes, senders)
 
     async with open_counter(dsn) as counter:
         await counter.submit(batch("d", 1, poll, [vote(poll, "ann", 0), seen(poll, "ann")]), 5)
@@ -135,17 +135,17 @@ async def test_connections_cut_again_and_again_lose_and_double_nothing(dsn: str,
     cutter, cut = await asyncpg.connect(dsn), asyncio.Event()
     rng = random.Random(3)
 
-    async def vote_on(counter: Counter, door: int) -> int:
+    async def vote_on(counter: Counter, sender: int) -> int:
         sent = 0
         while not cut.is_set():
-            records = [vote(poll, f"{door}-{sent}-{n}", n % 2) for n in range(5)]
+            records = [vote(poll, f"{sender}-{sent}-{n}", n % 2) for n in range(5)]
             sent += 1
-            (outcomes,) = await outcomes_of(counter.submit(batch(f"d{door}", sent, poll, records), 30))
+            (outcomes,) = await outcomes_of(counter.submit(batch(f"d{sender}", sent, poll, records), 30))
             assert outcomes == bytes([1] * 5)
         return sent
 
     async with open_counter(dsn) as counter:
-        doors = [asyncio.create_task(vote_on(counter, door)) for door in range(8)]
+        senders = [asyncio.create_task(vote_on(counter, sender)) for sender in range(8)]
         for _ in range(8):
             await asyncio.sleep(rng.uniform(0.1, 0.4))  # time for some commits in between
             await cutter.execute(
@@ -153,7 +153,7 @@ async def test_connections_cut_again_and_again_lose_and_double_nothing(dsn: str,
                 " WHERE application_name LIKE '%counter-0%' AND datname = current_database()"
             )
         cut.set()
-        sent = sum([await door for door in doors])
+        sent = sum([await sender for sender in senders])
     await cutter.close()
     assert await read_totals(dsn, poll) == [3 * sent, 2 * sent]
 

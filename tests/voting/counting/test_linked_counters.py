@@ -312,7 +312,7 @@ async def test_keys_are_kept_for_a_day(dsn: str, counter: Counter, poll: int) ->
     left = []
     for age in ("23 hours", "24 hours"):
         await connection.execute(f"UPDATE answer_doors SET time = now() - interval '{age}'")
-        await log.forget_doors(60.0)
+        await log.forget_senders(60.0)
         left.append(await connection.fetchval("SELECT count(*) FROM answer_doors WHERE door LIKE 'key %'"))
     await connection.close()
     assert left == [1, 0]

@@ -54,7 +54,7 @@ _MODULES = (
     "broker.deployments.health",
     "broker.deployments.images",
     "broker.deployments.node_address",
-    "broker.deployments.ray_internals.replica_doors",
+    "broker.deployments.ray_internals.replica_listeners",
     "broker.deployments.serve_app",
     "broker.gateway.gateway",
     "broker.images.account_rules",

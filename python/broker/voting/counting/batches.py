@@ -1,10 +1,10 @@
-"""The values that travel between doors and counters.
+"""The values that travel between senders and counters.
 
-A door sends one batch after the other, each with the next number, and sends a batch again under its number
-until it is answered. So the counter knows a repeated one by the door and the number, and answers it as the
+A sender sends one batch after the other, each with the next number, and sends a batch again under its number
+until it is answered. So the counter knows a repeated one by the sender and the number, and answers it as the
 first time.
 
-A request with an idempotency key is a batch whose door is the key and whose number is the hash of the
+A request with an idempotency key is a batch whose sender is the key and whose number is the hash of the
 request (`CountKey`). It is known for as long as keys are, so that a caller who repeats a request counts
 nothing twice, not even where one counter has counted its part and another has not.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from broker.domain.idempotency import IdempotencyKey
 from broker.errors import BrokerError
-from broker.storage.answer_log import KEY_DOOR
+from broker.storage.answer_log import KEY_SENDER
 
 
 class Group(NamedTuple):
@@ -28,9 +28,9 @@ class Group(NamedTuple):
 
 
 class CountKey(NamedTuple):
-    """A door for one request; another request under the same key has another number."""
+    """A sender for one request; another request under the same key has another number."""
 
-    door: str
+    sender: str
     number: int
 
     @classmethod
@@ -38,20 +38,20 @@ class CountKey(NamedTuple):
         """The key of a request to count for a program."""
         parts = (account, key.caller, key.key, str(program_uid))
         named = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        return cls(f"{KEY_DOOR}{named}", int.from_bytes(key.request_hash[:8], "big") >> 1 | 1)
+        return cls(f"{KEY_SENDER}{named}", int.from_bytes(key.request_hash[:8], "big") >> 1 | 1)
 
 
 class VoteBatch(NamedTuple):
-    """Groups from one door; `number` grows by one with each of its batches, except with a `CountKey`."""
+    """Groups from one sender; `number` grows by one with each of its batches, except with a `CountKey`."""
 
-    door: str
+    sender: str
     number: int
     groups: tuple[Group, ...]
 
     @property
     def has_key(self) -> bool:
-        """Whether its door is a `CountKey`."""
-        return self.door.startswith(KEY_DOOR)
+        """Whether its sender is a `CountKey`."""
+        return self.sender.startswith(KEY_SENDER)
 
     @property
     def size_bytes(self) -> int:

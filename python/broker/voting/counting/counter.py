@@ -1,12 +1,12 @@
 """One counter: the tallies of its shards, and how batches get into the database.
 
 Batches are committed in groups (`broker.storage.group_commit`). A group is applied to the tallies in
-memory, and what is new of it is stored with the totals and the doors' numbers in one statement. Only then
-are the doors answered.
+memory, and what is new of it is stored with the totals and the senders' numbers in one statement. Only then
+are the senders answered.
 
 When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which.
-The counter then drops the tallies and doors that it touched, and reads them from the database again once
-nothing is in doubt there; a batch that was committed is recognised by its door and number. The same happens
+The counter then drops the tallies and senders that it touched, and reads them from the database again once
+nothing is in doubt there; a batch that was committed is recognised by its sender and number. The same happens
 when the database turns out to have lost commits.
 
 Bounds: those of the group commit, and the time that an unused tally stays in memory.
@@ -37,7 +37,7 @@ COUNTER_LIMITS = BatchLimits(batch_size=4 << 20, queue_size=64 << 20, queue_item
 
 _REFUSALS = Refusals(closed=LATE, full=LATE, late=LATE, failed="the votes could not be counted")
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
-_DOOR_S = 3_600.0  # far longer than any door tries again
+_SENDER_S = 3_600.0  # far longer than any sender tries again
 _SWEEP_S = 60.0
 _WATCH_S = 4.0  # how soon votes are counted by what was restored
 _KEYS_S = 3_600.0  # between deletions of keys, which go through all of them
@@ -67,7 +67,7 @@ class Counter:
             self, self._term, clock, limits, _REFUSALS, name="counting", slot=slot
         )
         self._tallies: dict[PollShard, ShardTally] = {}
-        self._doors: dict[str, NewestBatch] = {}
+        self._senders: dict[str, NewestBatch] = {}
         self._grown: set[PollShard] = set()  # with new rows, which may have become many
         self._keys_seen = True  # of an earlier life, perhaps
         self._tasks: list[asyncio.Task[None]] = []
@@ -139,19 +139,19 @@ class Counter:
     is_unsettled = False
 
     def admission(self) -> Callable[[_Pending], bool]:
-        """Lets at most one batch of a door into a group."""
-        doors: set[str] = set()
+        """Lets at most one batch of a sender into a group."""
+        senders: set[str] = set()
 
         def admits(pending: _Pending) -> bool:
-            door = pending.batch.door
-            is_new = door not in doors
-            doors.add(door)
+            sender = pending.batch.sender
+            is_new = sender not in senders
+            senders.add(sender)
             return is_new
 
         return admits
 
     async def settle(self, group: Sequence[_Pending], /) -> None:
-        """Read the tallies and doors of a group that are not in memory. Raises Fenced, Unavailable."""
+        """Read the tallies and senders of a group that are not in memory. Raises Fenced, Unavailable."""
         if self._is_stale:
             self._is_stale = False
             self._tallies.clear()
@@ -165,14 +165,14 @@ class Counter:
     ) -> list[BatchReply]:
         """Count a group, and store what it changed. Memory is ahead of the database meanwhile."""
         sealed = frozenset[int]().union(*(error.polls for error in earlier if isinstance(error, Sealed)))
-        work = Work(self._tallies, self._doors, sealed)
+        work = Work(self._tallies, self._senders, sealed)
         replies = [work.count(pending.batch) for pending in group]
         gone = await self._store(work, generation)
-        for _, outcomes in work.doors.values():  # without batches that were counted before
+        for _, outcomes in work.senders.values():  # without batches that were counted before
             _tell(outcomes)
         for pending in group:
             if pending.batch.has_key:  # seldom repeated; then its row is read
-                self._doors.pop(pending.batch.door, None)
+                self._senders.pop(pending.batch.sender, None)
                 self._keys_seen = True
         self._grown |= work.news.keys()
         return [_without(gone, each.batch, reply) for each, reply in zip(group, replies, strict=True)]
@@ -180,12 +180,12 @@ class Counter:
     def forget(self, group: Sequence[_Pending]) -> None:
         """Forget what memory says of everything that a group touches."""
         for pending in group:
-            self._doors.pop(pending.batch.door, None)
+            self._senders.pop(pending.batch.sender, None)
             for each in pending.batch.groups:
                 self._tallies.pop((each.poll, each.shard), None)
 
     def answer(self, pending: _Pending, reply: BatchReply) -> None:
-        """Give the reply to the door."""
+        """Give the reply to the sender."""
         if not pending.reply.done():
             pending.reply.set_result(reply)
 
@@ -197,33 +197,36 @@ class Counter:
         if not writes and not work.has_keys:
             return set()
         try:
-            existing = await self._stored.commit(generation, writes, work.door_writes())
+            existing = await self._stored.commit(generation, writes, work.sender_writes())
         except RecordsLost:
             _log.error("answers_lost", extra={"slot": self._slot, "polls": len(writes)})
             LOSSES.add()
             raise Unavailable(LATE, retry_after_s=1, log_text="records_lost") from None
         now_s = self._clock.monotonic_s()
-        for door, (number, outcomes) in work.doors.items():
-            self._doors[door] = NewestBatch(number, outcomes, now_s)
+        for sender, (number, outcomes) in work.senders.items():
+            self._senders[sender] = NewestBatch(number, outcomes, now_s)
         gone = {write.poll for write in writes} - existing
         for key in [key for key in self._tallies if key[0] in gone] if gone else ():
             del self._tallies[key]
         return gone
 
     async def _load(self, group: Sequence[_Pending]) -> None:
-        """Read the tallies and doors of a group that are not in memory, and mark all of them as used."""
+        """Read the tallies and senders of a group that are not in memory, and mark all of them as used."""
         now_s = self._clock.monotonic_s()
-        doors = {pending.batch.door for pending in group}
+        senders = {pending.batch.sender for pending in group}
         keys = {(each.poll, each.shard) for pending in group for each in pending.batch.groups}
-        for used in (*(self._doors.get(door) for door in doors), *(self._tallies.get(key) for key in keys)):
+        for used in (
+            *(self._senders.get(sender) for sender in senders),
+            *(self._tallies.get(key) for key in keys),
+        ):
             if used is not None:
                 used.used_s = now_s
-        strange = doors - self._doors.keys()
+        strange = senders - self._senders.keys()
         if strange:
-            found = await self._stored.find_doors(sorted(strange))
-            for door in strange:
-                number, packed = found.get(door, (0, b""))
-                self._doors[door] = NewestBatch(number, unpack_outcomes(packed), now_s)
+            found = await self._stored.find_senders(sorted(strange))
+            for sender in strange:
+                number, packed = found.get(sender, (0, b""))
+                self._senders[sender] = NewestBatch(number, unpack_outcomes(packed), now_s)
         missing = keys - self._tallies.keys()
         if missing:
             for key, stored in (await self._stored.load(sorted(missing))).items():
@@ -272,17 +275,17 @@ class Counter:
             idle = [key for key, each in self._tallies.items() if now_s - each.used_s > _IDLE_S]
             for key in idle:
                 del self._tallies[key]
-            silent = [door for door, each in self._doors.items() if now_s - each.used_s > _IDLE_S]
-            for door in silent:
-                del self._doors[door]
+            silent = [sender for sender, each in self._senders.items() if now_s - each.used_s > _IDLE_S]
+            for sender in silent:
+                del self._senders[sender]
             is_due = self._keys_seen and now_s >= keys_s
             if silent or is_due:
                 try:
-                    await self._stored.forget_doors(_DOOR_S)
+                    await self._stored.forget_senders(_SENDER_S)
                     if is_due:
                         self._keys_seen, keys_s = False, now_s + _KEYS_S
                 except Unavailable as error:
-                    _log.info("doors_not_forgotten", extra={"cause": error.log_text})
+                    _log.info("senders_not_forgotten", extra={"cause": error.log_text})
 
 
 def _without(gone: set[int], batch: VoteBatch, reply: BatchReply) -> BatchReply:

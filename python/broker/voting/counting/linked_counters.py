@@ -1,4 +1,4 @@
-"""`Counters` over links: how the votes of a door reach the counters.
+"""`Counters` over links: how the votes of a sender reach the counters.
 
 Entries go by a `BatchingClient` a counter, as one numbered batch a call. A batch that brings no reply is sent
 again under its number; the counter knows it by that and counts nothing twice.
@@ -58,11 +58,11 @@ class _Packing:
         self._shared.pop(self._keys[place], None)
         return place
 
-    def build(self, door: str, number: int) -> VoteBatch:
+    def build(self, sender: str, number: int) -> VoteBatch:
         """The batch."""
         packed = (b"".join(each) for each in self._records)
         groups = (Group(*key, each) for key, each in zip(self._keys, packed, strict=True))
-        return VoteBatch(door, number, tuple(groups))
+        return VoteBatch(sender, number, tuple(groups))
 
     def _new(self, key: tuple[int, int, bool]) -> int:
         self._keys.append(key)
@@ -127,10 +127,10 @@ _Batch = Sequence[Asked[_Question, _Reply]]
 
 
 class _Numbered:
-    """One numbered batch after the other from one door to one counter."""
+    """One numbered batch after the other from one sender to one counter."""
 
-    def __init__(self, door: str) -> None:
-        self._door = door
+    def __init__(self, sender: str) -> None:
+        self._sender = sender
         self._number = 0
         self.has_more: Callable[[], bool] = lambda: False
 
@@ -144,7 +144,7 @@ class _Numbered:
             if isinstance(asked.question, _Groups) and not self.has_more():
                 asked.question.pack(packing)
         self._number += 1
-        packed = packing.build(self._door, self._number)
+        packed = packing.build(self._sender, self._number)
         return lambda _: packed
 
     def settle(self, batch: _Batch, outcomes: Outcomes, /) -> _Batch:
@@ -227,8 +227,8 @@ class LinkedCounters:
         yield Sample(catalogue.QUEUE.name, ("counters",), sum(client.queue.size for client in self._clients))
 
 
-def _open(link: Link, clock: Clock, door: str) -> BatchingClient[_Question, _Reply]:
-    packing = _Numbered(door)
+def _open(link: Link, clock: Clock, sender: str) -> BatchingClient[_Question, _Reply]:
+    packing = _Numbered(sender)
     client = BatchingClient("counter client", link, clock, _LIMITS, packing, LATE)
     packing.has_more = lambda: len(client.queue) > 0
     return client

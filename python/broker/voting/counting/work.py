@@ -1,4 +1,4 @@
-"""A counter's state in memory (polls and doors), and how a group of batches changes it."""
+"""A counter's state in memory (polls and senders), and how a group of batches changes it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from broker._native import Tally
 from broker.domain.idempotency import used_for_another
 from broker.errors import Unavailable
-from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
+from broker.storage.answer_log import KEY_SENDER, PollWrite, SenderWrite
 from broker.voting.counting.batches import SEALED, BatchReply, Group, Outcomes, VoteBatch, pack_outcomes
 
 LATE = "the votes could not be counted in time; try again"
@@ -28,7 +28,7 @@ class ShardTally:
 
 @dataclass(slots=True, eq=False)
 class NewestBatch:
-    """The newest batch of a door that is stored."""
+    """The newest batch of a sender that is stored."""
 
     number: int
     outcomes: Outcomes
@@ -39,27 +39,27 @@ class Work:
     """A group's changes: made in the tallies already, not stored yet."""
 
     def __init__(
-        self, tallies: dict[PollShard, ShardTally], doors: dict[str, NewestBatch], sealed: Collection[int]
+        self, tallies: dict[PollShard, ShardTally], senders: dict[str, NewestBatch], sealed: Collection[int]
     ) -> None:
         self._tallies = tallies
         self._sealed = sealed
-        self._known = doors
+        self._known = senders
         self.news: dict[PollShard, list[bytes]] = {}
-        self.doors: dict[str, tuple[int, Outcomes]] = {}
+        self.senders: dict[str, tuple[int, Outcomes]] = {}
 
     def count(self, batch: VoteBatch) -> BatchReply:
-        """Apply a batch, unless its door has sent it before. Raises ValueError for malformed records."""
-        known = self._known[batch.door]
+        """Apply a batch, unless its sender has sent it before. Raises ValueError for malformed records."""
+        known = self._known[batch.sender]
         if batch.number == known.number:
             return known.outcomes
         if batch.has_key and known.number:
             return used_for_another()
         if batch.number < known.number:
-            return Unavailable(LATE, retry_after_s=1)  # its door has long given it up
+            return Unavailable(LATE, retry_after_s=1)  # its sender has long given it up
         if batch.has_key and any(group.poll in self._sealed for group in batch.groups):
             return (SEALED,) * len(batch.groups)  # as a whole, and not for ever: the poll may open again
         outcomes = tuple(self._apply(group) for group in batch.groups)
-        self.doors[batch.door] = batch.number, outcomes
+        self.senders[batch.sender] = batch.number, outcomes
         return outcomes
 
     def _apply(self, group: Group) -> bytes | None:
@@ -81,13 +81,13 @@ class Work:
     @property
     def has_keys(self) -> bool:
         """Whether there is a batch to remember even if it changed nothing: later it might."""
-        return any(door.startswith(KEY_DOOR) for door in self.doors)
+        return any(sender.startswith(KEY_SENDER) for sender in self.senders)
 
-    def door_writes(self) -> list[DoorWrite]:
-        """The doors whose batches changed something or may have."""
+    def sender_writes(self) -> list[SenderWrite]:
+        """The senders whose batches changed something or may have."""
         return [
-            DoorWrite(door, number, pack_outcomes(outcomes))
-            for door, (number, outcomes) in self.doors.items()
+            SenderWrite(sender, number, pack_outcomes(outcomes))
+            for sender, (number, outcomes) in self.senders.items()
         ]
 
     def _write(self, key: PollShard, records: bytes) -> PollWrite:

@@ -1,16 +1,11 @@
 """Who counts as a visitor of an account, as one process remembers it, and how many new ones there may be."""
 
-import asyncio
-import ipaddress
 from dataclasses import dataclass
 
-from broker.auth.rate_limits import Rate, caller_of
+from broker.auth.rate_limits import Rate, caller_of, network_of, take_each
 from broker.auth.signed_visitors import VisitorKey, read_key
 from broker.clock import Clock
 from broker.concurrency.loading_cache import LoadingCache
-from broker.concurrency.tasks import run_once
-from broker.errors import BrokerError, SlowDown
-from broker.metrics.counts import RATE_LIMITED
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.rate_buckets import RateBuckets
@@ -23,7 +18,6 @@ RULES_S = 5.0
 Visitors that they newly allow are accepted at once: before a process refuses one, it reads the rules again.
 """
 _ACCOUNTS = 10_000  # whose rules are remembered at a time
-_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +42,14 @@ class VisitorAdmission:
         self._clock = clock
         self._stored = VisitorRules(database)
         self._buckets = RateBuckets(database)
-        self._asked: dict[str, asyncio.Task[None]] = {}
         self._rules: LoadingCache[str, Rules] = LoadingCache(clock, RULES_S, _ACCOUNTS)
-        self._bits = {4: settings.visitors_ipv4_prefix, 6: settings.visitors_ipv6_prefix}
+        self._bits = settings.visitors_ipv4_prefix, settings.visitors_ipv6_prefix
         self._per_address = Rate(settings.visitors_rate_per_address, settings.visitors_burst_per_address)
         self._per_network = Rate(settings.visitors_rate_per_network, settings.visitors_burst_per_network)
 
     async def close(self) -> None:
         """End the queries that are under way."""
         await self._rules.close()
-        await asyncio.gather(*self._asked.values(), return_exceptions=True)
 
     async def rules(self, account: str) -> Rules:
         """Those of an account, as of some seconds ago. Raises NotFound, Unavailable."""
@@ -72,9 +64,8 @@ class VisitorAdmission:
     def remembered(self, account: str) -> Rules | None:
         """Those of an account if they are known now; else they are looked up, and known the next time."""
         rules = self._rules.get(account)
-        if rules is None and account not in self._asked:
-            task = self._asked[account] = run_once("visitor rules", self._look_up(account))
-            task.add_done_callback(lambda _: self._asked.pop(account, None))
+        if rules is None:
+            self._rules.begin(account, lambda: self._read(account))
         return rules
 
     async def secret(self, account: str) -> bytes:
@@ -97,29 +88,12 @@ class VisitorAdmission:
             buckets.append(self._per_network.bucket(f"visitors/{account}/{self.network_of(address)}"))
         if address and self._per_address.per_s:
             buckets.append(self._per_address.bucket(f"visitors/{account}/={caller_of(address)}"))
-        wait_us = await self._buckets.take(buckets, self._clock.now_ms() * 1_000) if buckets else 0
-        if wait_us > 0:
-            RATE_LIMITED.add("visitors")
-            raise SlowDown(
-                "too many new visitors; wait and try again", retry_after_s=-(-wait_us // _SECOND_US)
-            )
+        await take_each("visitors", self._buckets, self._clock, buckets, "new visitors")
 
     def network_of(self, address: str) -> str:
         """The network that an address is counted with."""
-        try:
-            parsed = ipaddress.ip_address(address)
-        except ValueError:
-            return address
-        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-            parsed = parsed.ipv4_mapped
-        return str(ipaddress.ip_network((parsed, self._bits[parsed.version]), strict=False))
+        return network_of(address, *self._bits)
 
     async def _read(self, account: str) -> Rules:
         keys, secret, required = await self._stored.get(account)
         return Rules(tuple(read_key(text) for text in keys), secret, Visitors(required))
-
-    async def _look_up(self, account: str) -> None:
-        try:
-            await self.rules(account)
-        except BrokerError:
-            return  # what was known holds until the database is back

@@ -1,12 +1,12 @@
-"""`broker.images.turns`: who comes next."""
+"""`broker.concurrency.turns`: who comes next."""
 
 import asyncio
 
 import pytest
 
 from broker.concurrency.shares import Asker, Shares
+from broker.concurrency.turns import Turns, TurnsByKey
 from broker.errors import Unavailable
-from broker.images.turns import Turns, TurnsByKey
 
 
 def order(askers: list[Asker], *, places: int = 1) -> list[Asker]:
