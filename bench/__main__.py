@@ -11,6 +11,7 @@
     python -m bench images-quality
     python -m bench socket-votes [--runs N] [--connections N] [--quick]
     python -m bench disruption [--clients N] [--seconds S] [--runs N] [--quick]
+    python -m bench tls [--viewers N] [--messages N] [--runs N] [--quick]
     python -m bench dashboard [--rate N] [--seconds S] [--runs N] [--quick]
     python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]
 
@@ -26,7 +27,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import dashboard, disruption, owner, page, socket_votes, startup, storms, viewers, votes
+from bench import dashboard, disruption, owner, page, socket_votes, startup, storms, tls, viewers, votes
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.images import command as images
@@ -127,6 +128,7 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 
 
 PARTS = {
+    "tls": tls.main,
     "dashboard": dashboard.main,
     "disruption": disruption.main,
     "http": http.main,
