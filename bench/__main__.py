@@ -11,6 +11,7 @@
     python -m bench images-quality
     python -m bench socket-votes [--runs N] [--connections N] [--quick]
     python -m bench disruption [--clients N] [--seconds S] [--runs N] [--quick]
+    python -m bench tls [--viewers N] [--messages N] [--runs N] [--quick]
     python -m bench dashboard [--rate N] [--seconds S] [--runs N] [--quick]
     python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]
     python -m bench against DIRECTORY [http] [idle] [--runs N] [--seconds S] [--idle S]
@@ -27,7 +28,19 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import against, dashboard, disruption, owner, page, socket_votes, startup, storms, viewers, votes
+from bench import (
+    against,
+    dashboard,
+    disruption,
+    owner,
+    page,
+    socket_votes,
+    startup,
+    storms,
+    tls,
+    viewers,
+    votes,
+)
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.images import command as images
@@ -129,6 +142,7 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 
 PARTS = {
     "against": against.main,
+    "tls": tls.main,
     "dashboard": dashboard.main,
     "disruption": disruption.main,
     "http": http.main,

@@ -96,6 +96,8 @@ def test_a_number_is_refused_beyond_its_range_and_taken_at_its_edge(name: str) -
     low = entry.metadata["low"]
     others = {"BROKER_API_REPLICAS_MAX": "1000"} if name == "BROKER_API_REPLICAS_MIN" else {}
     others |= {"BROKER_API_REPLICAS_MIN": "1"} if name == "BROKER_API_REPLICAS_MAX" else {}
+    if name == "BROKER_HTTP_TLS_PORT":
+        others |= {"BROKER_HTTP_TLS_CERTIFICATE": "/live.pem", "BROKER_HTTP_TLS_KEY": "/live.key"}
     with pytest.raises(SettingError, match=rf"^{name}=.*: must be {low} to "):
         Settings.load({name: str(low - 1)} | others)
     assert getattr(Settings.load({name: str(low)} | others), entry.name) == low
@@ -216,7 +218,7 @@ def test_a_secret_is_refused_without_being_shown(name: str, value: str) -> None:
     ("name", "near"),
     [
         ("BROKER_HTTP_PORTT", "BROKER_HTTP_PORT"),
-        ("BROKER_PORT", r"BROKER_HTTP_PORT, BROKER_WS_PORT or BROKER_OPS_PORT\?"),
+        ("BROKER_PORT", r"BROKER_HTTP_PORT, BROKER_WS_PORT or BROKER_HTTP_TLS_PORT\?"),
         ("BROKER_MATOMO", "BROKER_MATOMO_"),
         ("broker_http_port", "BROKER_HTTP_PORT"),
         ("BROKER_DATABASEURL", "BROKER_DATABASE_URL"),
@@ -347,3 +349,9 @@ def test_the_address_of_a_node_is_for_clusters(name: str) -> None:
     Settings.load({name: "node", "BROKER_RAY_ADDRESS": "head:6379"})
     with pytest.raises(SettingError, match=f"{name}: must be an address"):
         Settings.load({name: "node"})
+
+
+@pytest.mark.parametrize(("given", "missing"), [("CERTIFICATE", "KEY"), ("KEY", "CERTIFICATE")])
+def test_a_certificate_and_its_key_come_together(given: str, missing: str) -> None:
+    with pytest.raises(SettingError, match=f"^BROKER_WS_TLS_{missing}: is needed"):
+        Settings.load({f"BROKER_WS_TLS_{given}": "/etc/ssl/live.pem"})

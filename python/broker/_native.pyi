@@ -77,6 +77,7 @@ class Server:
         proxy_protocol: list[str] = ...,
         unlimited_addresses: list[str] = ...,
         waiting_bytes: int = 256 << 20,
+        certificate: tuple[bytes, bytes] | None = None,
     ) -> Self:
         """Keep the configuration; nothing is opened yet. ValueError names a bad argument."""
 
@@ -224,6 +225,13 @@ class Server:
     def set_time(self, now_ms: int) -> None:
         """Go by this time from now on, milliseconds since 1970; until the first call by the machine's."""
 
+    def set_certificate(self, chain: bytes, key: bytes) -> None:
+        """Use another certificate for connections that are accepted from now on; both in PEM.
+
+        Raises:
+            ValueError: They cannot be used, or the server was started without a certificate.
+        """
+
     def drain(self, over_s: float) -> None:
         """Stop accepting, tell every client to reconnect after a random time up to `over_s`, then close 1012."""
 
@@ -239,7 +247,7 @@ class Server:
     def stats(self) -> dict[str, Any]:
         """Counters since start and gauges now: connections, subscriptions, deliveries, delivered_bytes,
         messages_in, slow_consumers, handshakes, refused, rate_limited (calls of connections that send too much),
-        votes_native (votes taken without Python), `closes` (how connections ended: our close code, its reason and
+        `tls` (TLS handshakes by outcome), votes_native (votes taken without Python), `closes` (how connections ended: our close code, its reason and
         how many; `client` or `lost` for code and reason), `delays` (the buckets, of which the last has no bound, and their sum in
         microseconds: subscribers by how long a notification took to their sockets), `dead_loops`, `loop_lags_us` (of each event loop at the newest `probe`), logs,
         log_bytes, send (the strategy in use), `send_reason` (why that one), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections

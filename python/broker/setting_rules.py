@@ -181,6 +181,7 @@ _PLACE = SettingRule(
     lambda text: text in ("localhost", NODE) or _is_address(text),
     "an IP address or localhost, on a cluster also `node`",
 )
+_PLACE_OF_FILE = SettingRule(lambda text: Path(text).is_absolute(), "an absolute path, the same on each node")
 _HOSTS = SettingRule(_is_host_port, "host[:port], separated by commas")
 _NETWORKS = SettingRule(_is_network, "IP addresses or networks such as 10.0.0.0/8, separated by commas")
 
@@ -192,6 +193,10 @@ RULES: Mapping[str, SettingRule] = {
     "ops_host": _PLACE,
     "public_host": SettingRule(_is_host_name, "a host name without a port"),
     "public_ws_url": SettingRule(_is_websocket_url, "a URL that begins with ws:// or wss://"),
+    "http_tls_certificate": _PLACE_OF_FILE,
+    "http_tls_key": _PLACE_OF_FILE,
+    "ws_tls_certificate": _PLACE_OF_FILE,
+    "ws_tls_key": _PLACE_OF_FILE,
     "database_url": SettingRule(
         _is_postgres_url, "a URL such as postgresql://user:password@host:5432/database"
     ),

@@ -95,6 +95,15 @@ class Settings:
         " start, or derives it from Ray's token on a cluster.",
         secret=True,
     )
+    http_tls_port: int = _setting(
+        0, "Port of the HTTP API over TLS, beside the one without; 0 is none.", low=0, high=65535
+    )
+    http_tls_certificate: str = _setting(
+        "",
+        "File with the certificate of that port and its chain, in PEM, on each node; as of the gateways"
+        " below.",
+    )
+    http_tls_key: str = _setting("", "File with the key of that certificate, in PEM, not encrypted.")
     http_connections: int = _setting(
         30_000, "Maximum connections of the HTTP port; fewer if the limit of open files is lower.", low=100
     )
@@ -247,6 +256,12 @@ class Settings:
         low=0,
     )
     ws_handshake_s: float = _setting(10.0, "Maximum time of a WebSocket handshake.", low=0.1)
+    ws_tls_certificate: str = _setting(
+        "",
+        "File with the certificate of the gateways and its chain, in PEM, on each node; with it they speak"
+        " TLS only. It is read again when it changes.",
+    )
+    ws_tls_key: str = _setting("", "File with the key of that certificate, in PEM, not encrypted.")
     ws_lag_bytes: int = _setting(
         1 << 20,
         "Unsent bytes at which a slow consumer that has read nothing for a second is closed.",
@@ -505,6 +520,15 @@ class Settings:
         if NODE in (self.bind_host, self.ops_host) and not self.ray_address:
             name = "BROKER_BIND_HOST" if self.bind_host == NODE else "BROKER_OPS_HOST"
             raise SettingError(f"{name}: must be an address where BROKER_RAY_ADDRESS names no cluster")
+        if self.http_tls_port and not (self.http_tls_certificate and self.http_tls_key):
+            raise SettingError(
+                "BROKER_HTTP_TLS_PORT: needs BROKER_HTTP_TLS_CERTIFICATE and BROKER_HTTP_TLS_KEY"
+            )
+        if self.http_tls_port in (self.http_port, self.ws_port, self.operations_port):
+            raise SettingError("BROKER_HTTP_TLS_PORT: must differ from the other ports")
+        if bool(self.ws_tls_certificate) != bool(self.ws_tls_key):
+            missing = "BROKER_WS_TLS_KEY" if self.ws_tls_certificate else "BROKER_WS_TLS_CERTIFICATE"
+            raise SettingError(f"{missing}: is needed beside the other one of the two")
         if fault := proxy_fault(self.proxy_protocol, self.trusted_proxies, self.bind_host):
             raise SettingError(f"BROKER_PROXY_PROTOCOL: {fault}")
         if self.http_port == self.ws_port:

@@ -10,6 +10,7 @@ from broker.deployments.doctor import CheckVerdict, run_checks
 from broker.deployments.ports import free_port
 from broker.settings import Settings
 from broker.storage.migrations import migrate
+from tests.fetching.upstream import make_certificate
 
 pytestmark = pytest.mark.anyio
 
@@ -143,3 +144,33 @@ async def test_two_runtimes_over_each_other_are_a_warning(
     verdict, detail = (await verdicts(settings_of(tmp_path), "faces"))["faces"]
     assert verdict is CheckVerdict.WARNING
     assert "overwrite each other" in detail
+
+
+@pytest.mark.parametrize(
+    ("days", "verdict", "told"),
+    [
+        (40, CheckVerdict.OK, ", until "),
+        (13, CheckVerdict.WARNING, "renew it"),
+        (-1, CheckVerdict.ERROR, "expired"),
+    ],
+)
+async def test_certificate_is_read_with_its_key_and_its_end(
+    tmp_path: Path, days: int, verdict: CheckVerdict, told: str
+) -> None:
+    file = str(make_certificate(tmp_path, "live.test", days))
+    settings = settings_of(tmp_path, ws_tls_certificate=file, ws_tls_key=file)
+    assert told in (detail := (await verdicts(settings, "certificate"))["certificate"])[1]
+    assert detail[0] is verdict
+    settings = settings_of(tmp_path, http_tls_port=free_port(), http_tls_certificate=file, http_tls_key=file)
+    assert told in (detail := (await verdicts(settings, "http certificate"))["http certificate"])[1]
+    assert detail[0] is verdict
+
+
+async def test_certificate_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+    assert (await verdicts(settings_of(tmp_path), "certificate"))["certificate"][0] is CheckVerdict.OK
+    file, other = (str(make_certificate(tmp_path, name)) for name in ("live.test", "other.test"))
+    for key, told in ((other, "certificate and key: "), (str(tmp_path / "none"), "BROKER_WS_TLS_KEY: ")):
+        settings = settings_of(tmp_path, ws_tls_certificate=file, ws_tls_key=key)
+        found, detail = (await verdicts(settings, "certificate"))["certificate"]
+        assert found is CheckVerdict.ERROR
+        assert told in detail

@@ -125,8 +125,12 @@ def open_fetcher(
     return Fetcher(config, tls=tls, resolve=resolve or Resolver(), judge=loopback)
 
 
-def make_certificate(folder: Path, name: str) -> Path:
-    """A file with a self-signed certificate for `name`, and its key."""
+def make_certificate(folder: Path, name: str, days: float = 1) -> Path:
+    """A file with a self-signed certificate for `name`, and its key.
+
+    Args:
+        days: that it is valid from now on.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -136,8 +140,8 @@ def make_certificate(folder: Path, name: str) -> Path:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=2))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

@@ -4,6 +4,7 @@ Only Ray is left out: the owner is called directly where `SlotLink` would call i
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -207,8 +208,12 @@ class World:
         headers = dict(headers or {})
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
+        settings = self.product.services.settings
+        scheme = "wss" if settings.ws_tls_certificate else "ws"
+        if settings.ws_tls_certificate and "ssl" not in options:
+            options["ssl"] = ssl.create_default_context(cafile=settings.ws_tls_certificate)
         socket = await connect(
-            f"ws://{account}.localhost:{self.port}/api/v1/ws{query}",
+            f"{scheme}://{account}.localhost:{self.port}/api/v1/ws{query}",
             host="127.0.0.1",
             port=self.port,
             additional_headers=headers,

@@ -32,12 +32,14 @@ class Gateway:
     """A started server with the accounts `main` (the default) and `demo`."""
 
     def __init__(self, **settings: Any) -> None:
+        self.speaks_tls = "certificate" in settings
         self.server = Server(host="127.0.0.1", port=0, **{"loops": 2, **settings})
         self.port = self.server.start()
         self.server.set_accounts("broker.test", "main", {"main": None, "demo": ["https://demo.test"]})
 
     def url(self, query: str = "") -> str:
-        return f"ws://127.0.0.1:{self.port}/api/v1/ws{query}"
+        scheme = "wss" if self.speaks_tls else "ws"
+        return f"{scheme}://127.0.0.1:{self.port}/api/v1/ws{query}"
 
     @contextmanager
     def client(self, query: str = "", **options: Any) -> Iterator[Client]:

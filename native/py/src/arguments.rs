@@ -6,7 +6,7 @@ use pyo3::pybacked::PyBackedBytes;
 
 use broker_core::log::{Kind, Limits};
 use broker_gateway::OwnedEntry;
-use broker_server::{Config, Network, SendChoice};
+use broker_server::{Certificate, Config, Network, SendChoice};
 
 /// (kind, epoch, seq, method, params)
 pub(super) type Entry = (u8, String, u64, String, PyBackedBytes);
@@ -115,6 +115,14 @@ pub(super) fn read_send(name: &str) -> PyResult<SendChoice> {
     SendChoice::find(name).ok_or_else(|| {
         PyValueError::new_err(format!("send must be auto, send or io_uring, not {name:?}"))
     })
+}
+
+/// A certificate and its key, in PEM.
+///
+/// # Errors
+/// `ValueError` for what cannot be used; it contains nothing of the key.
+pub(super) fn read_certificate(chain: &[u8], key: &[u8]) -> PyResult<Certificate> {
+    Certificate::read(chain, key).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Address ranges.

@@ -9,10 +9,12 @@ use broker_gateway::{Answer, Gateway, Hub, Mismatch, PollName, Session, Upcall, 
 use broker_server::{Config, ConnId, Refusal, StartError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::arguments::{
-    Entry, Times, milliseconds, read_burst, read_entries, read_networks, read_send,
+    Entry, Times, milliseconds, read_burst, read_certificate, read_entries, read_networks,
+    read_send,
 };
 use super::rates::Rates;
 use super::stats::build_stats;
@@ -47,7 +49,7 @@ impl Server {
         subscriptions = 100, messages_per_s = 100.0, messages_burst = 1000, history_entries = 10_000,
         history_s = 86_400.0, log_bytes = 64 << 20, recovery_entries = 1_000, recovery_bytes = 1 << 20,
         linger_s = 60.0, trusted_proxies = vec![], proxy_protocol = vec![], unlimited_addresses = vec![],
-        waiting_bytes = 256 << 20
+        waiting_bytes = 256 << 20, certificate = None
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -83,6 +85,7 @@ impl Server {
         proxy_protocol: Vec<String>,
         unlimited_addresses: Vec<String>,
         waiting_bytes: usize,
+        certificate: Option<(PyBackedBytes, PyBackedBytes)>,
     ) -> PyResult<Self> {
         // Python's arguments become the configuration; durations are converted below.
         let mut config = Config {
@@ -107,6 +110,9 @@ impl Server {
             proxy_protocol: read_networks("proxy_protocol", &proxy_protocol)?,
             unlimited_addresses: read_networks("unlimited_addresses", &unlimited_addresses)?,
             waiting_bytes,
+            certificate: certificate
+                .map(|(chain, key)| read_certificate(&chain, &key))
+                .transpose()?,
             ..Config::default()
         };
         Times {
@@ -129,6 +135,16 @@ impl Server {
             );
             Ok(Self { server, hub })
         })
+    }
+
+    fn set_certificate(&self, py: Python<'_>, chain: &[u8], key: &[u8]) -> PyResult<()> {
+        let certificate = read_certificate(chain, key)?;
+        if py.detach(|| self.server.shared().set_certificate(certificate)) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(
+            "the server was started without a certificate",
+        ))
     }
 
     fn start(&self, py: Python<'_>) -> PyResult<u16> {

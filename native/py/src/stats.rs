@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use broker_gateway::{Hub, Shared};
+use broker_server::Counters;
 
 /// The dictionary that `Server.stats` returns.
 pub(super) fn build_stats<'py>(
@@ -33,6 +34,7 @@ pub(super) fn build_stats<'py>(
     )?;
     stats.set_item("handshakes", counters.handshakes.load(Ordering::Relaxed))?;
     stats.set_item("refused", counters.refused.load(Ordering::Relaxed))?;
+    stats.set_item("tls", read_tls(counters))?;
     stats.set_item(
         "votes_native",
         hub.votes
@@ -74,6 +76,16 @@ pub(super) fn build_stats<'py>(
     }
     stats.set_item("accounts", accounts)?;
     Ok(stats)
+}
+
+/// TLS handshakes by their outcome.
+fn read_tls(counters: &Counters) -> [(&'static str, u64); 3] {
+    [
+        ("full", &counters.tls_full),
+        ("resumed", &counters.tls_resumed),
+        ("failed", &counters.tls_failed),
+    ]
+    .map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))
 }
 
 /// The figures of one log.

@@ -4,12 +4,16 @@
 //! sends up to the newest entry: a loop that is behind sends several entries in one write, and new entries need not
 //! wait until a whole pass has ended.
 
+use std::io::IoSlice;
+
 use broker_core::log::{Framing, Span};
 
 use super::connection::{BEHIND, SlotIndex};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
-use super::topics::Audience;
+use super::sys::Moved;
+use super::tls;
+use super::topics::{Audience, Live};
 
 /// How much one read of a log may return: large enough to coalesce well.
 const SPAN_BYTES: u64 = 256 << 10;
@@ -142,7 +146,11 @@ impl<H: Handler> Core<H> {
         let mut results = std::mem::take(&mut self.results);
         for slice in span.slices() {
             let targets = &audience.live[begin..end];
-            self.sender.send_all(targets, slice, &mut results);
+            if self.shared.speaks_tls() {
+                self.send_sealed(targets, slice, &mut results);
+            } else {
+                self.sender.send_all(targets, slice, &mut results);
+            }
             for at in (begin..end).rev() {
                 let result = results[at - begin];
                 if usize::try_from(result) == Ok(slice.len()) {
@@ -171,6 +179,32 @@ impl<H: Handler> Core<H> {
         }
         if span.next >= self.topics.at(place).head {
             audience.unmet = begin;
+        }
+    }
+
+    /// Like [`Sender::send_all`], through the session of each connection.
+    ///
+    /// [`Sender::send_all`]: super::send::Sender::send_all
+    fn send_sealed(&mut self, targets: &[Live], bytes: &[u8], results: &mut Vec<i32>) {
+        results.clear();
+        for target in targets {
+            let connection = self.connections.at(target.slot);
+            let Some(fd) = &connection.fd else {
+                results.push(-libc::EBADF);
+                continue;
+            };
+            let (tls, piece) = (connection.tls.as_deref_mut(), IoSlice::new(bytes));
+            let outcome = tls::write(fd, tls, &[piece], &mut self.sealing);
+            let is_sealed = connection.sealed_bytes() > 0;
+            results.push(match outcome {
+                Moved::Bytes(sent) => i32::try_from(sent).unwrap_or(i32::MAX),
+                Moved::Blocked => -libc::EAGAIN,
+                Moved::Gone => -libc::EPIPE,
+            });
+            if is_sealed {
+                self.note_blocked(target.slot);
+                self.weigh(target.slot);
+            }
         }
     }
 

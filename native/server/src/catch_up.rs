@@ -8,7 +8,8 @@ use broker_core::log::Span;
 use super::connection::{BEHIND, Moment, SHARE_BYTES, SlotIndex, State, Tick};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
-use super::sys::{self, Moved};
+use super::sys::Moved;
+use super::tls;
 
 /// The least that a span counts in a share: a system call costs the kernel about as much as sending this many bytes.
 const LEAST_BYTES: usize = SHARE_BYTES / 4;
@@ -89,6 +90,9 @@ impl<H: Handler> Core<H> {
     /// Sends the out-buffer; returns false when the connection is blocked, gone, or has used up its share. If the
     /// out-buffer is less than a share, it is left to be sent together with the bytes of a log.
     fn flush_out(&mut self, slot: SlotIndex, share: &mut usize) -> bool {
+        if !self.flush_sealed(slot) {
+            return false;
+        }
         let now_ms = self.now_ms;
         loop {
             let connection = self.connections.at(slot);
@@ -110,11 +114,19 @@ impl<H: Handler> Core<H> {
                 return false;
             };
             let rest = &connection.out.bytes[connection.out.sent..];
-            match sys::write(fd, &rest[..rest.len().min(*share)]) {
+            let piece = IoSlice::new(&rest[..rest.len().min(*share)]);
+            let tls = connection.tls.as_deref_mut();
+            match tls::write(fd, tls, &[piece], &mut self.sealing) {
                 Moved::Bytes(sent) => {
                     connection.out.sent += sent;
                     *share -= sent;
                     connection.out.progress = Moment::at_ms(now_ms);
+                    if connection.sealed_bytes() > 0 {
+                        connection.out.trim();
+                        self.note_blocked(slot);
+                        self.end_unread(slot);
+                        return false;
+                    }
                 }
                 Moved::Blocked => {
                     connection.out.trim();
@@ -126,6 +138,38 @@ impl<H: Handler> Core<H> {
                     self.drop_connection(slot);
                     return false;
                 }
+            }
+        }
+    }
+
+    /// Sends the rest of an encrypted record; returns false when the connection is blocked or gone.
+    pub(super) fn flush_sealed(&mut self, slot: SlotIndex) -> bool {
+        let now_ms = self.now_ms;
+        let connection = self.connections.at(slot);
+        let (Some(tls), Some(fd)) = (&mut connection.tls, &connection.fd) else {
+            return true;
+        };
+        let before = tls.unsent_bytes();
+        if before == 0 {
+            return true;
+        }
+        let outcome = tls.flush(fd);
+        if tls.unsent_bytes() < before {
+            connection.out.progress = Moment::at_ms(now_ms);
+        }
+        match outcome {
+            Moved::Bytes(_) => {
+                self.weigh(slot);
+                true
+            }
+            Moved::Blocked => {
+                self.note_blocked(slot);
+                self.end_unread(slot);
+                false
+            }
+            Moved::Gone => {
+                self.drop_connection(slot);
+                false
             }
         }
     }
@@ -228,7 +272,10 @@ impl<H: Handler> Core<H> {
         for (piece, part) in pieces[1..].iter_mut().zip(parts) {
             *piece = IoSlice::new(part);
         }
-        let sent = match sys::write_joined(fd, &pieces[first..=parts.len()]) {
+        let tls = connection.tls.as_deref_mut();
+        let outcome = tls::write(fd, tls, &pieces[first..=parts.len()], &mut self.sealing);
+        let is_sealed = connection.sealed_bytes() > 0;
+        let sent = match outcome {
             Moved::Bytes(sent) => sent,
             Moved::Blocked => 0,
             Moved::Gone => {
@@ -236,6 +283,9 @@ impl<H: Handler> Core<H> {
                 return None;
             }
         };
+        if is_sealed {
+            self.note_blocked(slot);
+        }
         if own_bytes == 0 {
             return Some(sent);
         }
@@ -243,6 +293,7 @@ impl<H: Handler> Core<H> {
             self.empty_out(slot);
             return Some(sent - own_bytes);
         }
+        let connection = self.connections.at(slot);
         connection.out.sent += sent;
         if sent > 0 {
             connection.out.progress = Moment::at_ms(now_ms);

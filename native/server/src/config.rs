@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 
 use broker_core::log;
 
+use super::tls::Certificate;
+
 /// How broadcasts reach the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendChoice {
@@ -77,6 +79,10 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
     /// Proxies whose connections begin with a header of the PROXY protocol. It is read from nobody else.
     pub proxy_protocol: Vec<Network>,
+    /// With one, every connection speaks TLS; it can be exchanged by [`Shared::set_certificate`].
+    ///
+    /// [`Shared::set_certificate`]: super::Shared::set_certificate
+    pub certificate: Option<Certificate>,
 }
 
 impl Default for Config {
@@ -112,6 +118,7 @@ impl Default for Config {
             linger_ms: 60_000,
             trusted_proxies: Vec::new(),
             proxy_protocol: Vec::new(),
+            certificate: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use broker_core::protocol::{Decoder, DeflateParams, Role};
 
 use super::handler::ClientState;
 use super::refusals::NoRoom;
+use super::tls::Tls;
 use super::wheel::TICK_MS;
 use super::wire::Wire;
 
@@ -113,6 +114,8 @@ pub(super) struct Connection<C> {
     pub reading: Reading,
     pub writing: Writing,
     pub peer: Peer,
+    /// Present where the server has a certificate.
+    pub tls: Option<Box<Tls>>,
     /// The protocol that it uses; fixed once it is open.
     pub wire: Wire,
     /// Several entries that are sent together are one message; used by a WebSocket only, and fixed as well.
@@ -324,6 +327,7 @@ impl<C: ClientState> Connection<C> {
                 address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
                 is_counted: false,
             },
+            tls: None,
             wire: Wire::default(),
             is_joined: false,
             deflate: None,
@@ -372,6 +376,17 @@ impl<C: ClientState> Connection<C> {
             + self.input.capacity()
             + self.unfinished_bytes()
             + self.out.bytes.capacity()
+            + self.tls.as_ref().map_or(0, |tls| tls.held_bytes())
+    }
+
+    /// Encrypted bytes that the socket has not taken.
+    pub fn sealed_bytes(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.unsent_bytes())
+    }
+
+    /// Output that has not been sent.
+    pub fn unsent_bytes(&self) -> usize {
+        self.out.unsent_bytes() + self.sealed_bytes()
     }
 
     /// The part of it that is not output and does not wait for its turn: incomplete messages, and calls without a
@@ -588,7 +603,7 @@ mod tests {
     #[test]
     fn a_connection_is_small() {
         assert!(
-            size_of::<Connection<()>>() <= 200,
+            size_of::<Connection<()>>() <= 208,
             "{}",
             size_of::<Connection<()>>()
         );

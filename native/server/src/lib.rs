@@ -32,6 +32,7 @@
 //! | `life`, `refusals` | the life of a connection: accepted, admitted or refused, closed, removed |
 //! | `loop_state`, `connection` | the state of a loop, and of one connection |
 //! | `outbox` | output for a single connection: replies, notices, control frames |
+//! | `tls` | encryption of connections, where the server has a certificate |
 //! | `wire` | all differences between WebSocket and Server-Sent Events |
 //! | `following`, `topics` | which connections of a loop follow which log, and from which position |
 //! | `output`, `broadcast`, `catch_up` | from logs to sockets: connections that keep up together, the others one by one |
@@ -64,6 +65,7 @@ mod run;
 mod send;
 mod shared;
 mod sys;
+mod tls;
 mod topics;
 mod wheel;
 mod wire;
@@ -80,5 +82,6 @@ pub use run::{Server, StartError};
 pub use send::Way;
 pub use shared::{Counters, Shared, household};
 pub use sys::Wake;
+pub use tls::{Certificate, CertificateError};
 pub use topics::{Access, SharedLog};
 pub use wire::Wire;

@@ -35,6 +35,14 @@ impl<H: Handler> Core<H> {
         turned_away: Option<NoRoom>,
         awaits_proxy: bool,
     ) {
+        // Only where the system has no random numbers left.
+        let tls = self.shared.begin_tls();
+        if tls.is_none() && self.shared.speaks_tls() {
+            if counted {
+                self.shared.leave(address);
+            }
+            return;
+        }
         let slot = self.connections.take();
         let id = self.connections.id(slot);
         if self.poll.add_connection(&socket, id.0).is_err() {
@@ -48,6 +56,7 @@ impl<H: Handler> Core<H> {
         let end_ms = self.now_ms + self.shared.config.handshake_ms;
         let connection = self.connections.at(slot);
         connection.fd = Some(socket);
+        connection.tls = tls;
         connection.peer.address = address;
         connection.peer.is_counted = counted;
         connection.state = State::Head;
@@ -107,10 +116,18 @@ impl<H: Handler> Core<H> {
         self.touch(slot);
     }
 
-    /// Ends a handshake with an HTTP response.
+    /// Ends a handshake with an HTTP response; without one where its TLS session cannot carry it yet.
     pub fn refuse(&mut self, slot: SlotIndex, refusal: &Refusal) {
         let shared = Arc::clone(&self.shared);
         let connection = self.connections.at(slot);
+        if connection
+            .tls
+            .as_ref()
+            .is_some_and(|tls| !tls.is_writable())
+        {
+            Counters::add(&shared.counters.refused, 1);
+            return self.drop_connection(slot);
+        }
         let handshake = *connection.handshake.take().unwrap_or_default();
         let given = handshake.request.request_id;
         let request_id = given.unwrap_or_else(|| request_id_from(&shared));
@@ -168,7 +185,7 @@ impl<H: Handler> Core<H> {
         connection.deadlines.alive = Tick::NEVER;
         connection.deadlines.pong = Tick::NEVER;
         connection.deadlines.alarm = Tick::NEVER;
-        let is_heavy = connection.out.unsent_bytes() > CROWDED_BYTES;
+        let is_heavy = connection.unsent_bytes() > CROWDED_BYTES;
         self.weigh(slot);
         // Output that the client does not read must not be kept because of the close frame after it.
         let linger_ms = if is_heavy && self.is_crowded() {
@@ -211,6 +228,13 @@ impl<H: Handler> Core<H> {
         let connection = self.connections.at(slot);
         let is_over = connection.state == State::Closing && connection.out.bytes.is_empty();
         if is_over && !connection.writing.is_ended {
+            if let Some(tls) = &mut connection.tls {
+                tls.put_end();
+                if !self.flush_sealed(slot) {
+                    return;
+                }
+            }
+            let connection = self.connections.at(slot);
             connection.writing.is_ended = true;
             if let Some(fd) = &connection.fd {
                 sys::end_writing(fd);

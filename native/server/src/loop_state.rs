@@ -14,6 +14,7 @@ use super::handler::Handler;
 use super::send::Sender;
 use super::shared::Shared;
 use super::sys::Poll;
+use super::tls;
 use super::topics::Topics;
 use super::wheel::Wheel;
 
@@ -52,6 +53,7 @@ pub struct Core<H: Handler> {
     /// The least time for each other step of a turn, because the previous broadcast has taken long.
     pub(super) share: Duration,
     pub(super) scratch: Vec<u8>,
+    pub(super) sealing: tls::Scratch,
     /// The memory that the connections occupy, see [`Core::weigh`].
     pub(super) waiting_bytes: usize,
     /// Handshakes that the handler wants to decide about again.
@@ -90,6 +92,7 @@ impl<H: Handler> Core<H> {
             unmeasured: 0,
             share: Duration::ZERO,
             scratch: Vec::new(),
+            sealing: tls::Scratch::default(),
         }
     }
 

@@ -74,7 +74,7 @@ impl<H: Handler> Core<H> {
     /// up. It ends at once: the client would not read a close frame either, after output that it does not read.
     pub(super) fn end_unread(&mut self, slot: SlotIndex) {
         self.weigh(slot);
-        if self.is_crowded() && self.connections.at(slot).out.unsent_bytes() > CROWDED_BYTES {
+        if self.is_crowded() && self.connections.at(slot).unsent_bytes() > CROWDED_BYTES {
             self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
             self.drop_connection(slot);
         }
@@ -83,7 +83,7 @@ impl<H: Handler> Core<H> {
     /// The longest next reply before the client counts as a slow consumer.
     pub fn answer_room(&mut self, slot: SlotIndex) -> usize {
         self.unread_limit()
-            .saturating_sub(self.connections.at(slot).out.unsent_bytes())
+            .saturating_sub(self.connections.at(slot).unsent_bytes())
     }
 
     fn unread_limit(&self) -> usize {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use broker_core::protocol::handshake;
 
-use super::shared::Counters;
+use super::shared::{Counters, Shared};
 use super::sys;
 
 /// An HTTP response that ends a handshake.
@@ -78,8 +78,13 @@ pub(super) fn headers_for(readable_by: Option<&str>) -> Vec<(&str, &str)> {
     headers
 }
 
-/// Refuses a connection for which there is no room at all; its request is never read.
-pub(super) fn refuse_unread(socket: &OwnedFd, reason: NoRoom, counters: &Counters) {
+/// Refuses a connection for which there is no room at all; its request is never read. One that would have to begin with
+/// TLS is closed without an answer.
+pub(super) fn refuse_unread<C>(socket: &OwnedFd, reason: NoRoom, shared: &Shared<C>) {
+    Counters::add(&shared.counters.refused, 1);
+    if shared.speaks_tls() {
+        return;
+    }
     let mut out = Vec::new();
     let refusal = Refusal::no_room(reason);
     let headers: Vec<_> = refusal
@@ -90,5 +95,4 @@ pub(super) fn refuse_unread(socket: &OwnedFd, reason: NoRoom, counters: &Counter
     handshake::refuse(refusal.status, &headers, &refusal.body, &mut out);
     // Bytes that do not fit at once are lost: there is no room to keep them.
     let _ = sys::write(socket, &out);
-    Counters::add(&counters.refused, 1);
 }

@@ -14,6 +14,7 @@ use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
 use super::refusals::Refusal;
 use super::send::Way;
+use super::tls::{Certificate, Tls};
 
 /// Counters since the start; each loop adds to them as it goes.
 #[derive(Debug, Default)]
@@ -24,6 +25,10 @@ pub struct Counters {
     pub slow_consumers: AtomicU64,
     pub handshakes: AtomicU64,
     pub refused: AtomicU64,
+    /// TLS handshakes: by a ticket, with a signature; and sessions that ended by an error or an alert.
+    pub tls_resumed: AtomicU64,
+    pub tls_full: AtomicU64,
+    pub tls_failed: AtomicU64,
     /// Calls refused because a connection sends too many or too large messages.
     pub rate_limited: AtomicU64,
     pub subscriptions: AtomicUsize,
@@ -52,6 +57,8 @@ pub struct Shared<C> {
     pub connections: AtomicUsize,
     /// How the loops send, as reported by the loop that chose last.
     pub send_way: Arc<Lock<Way>>,
+    /// For new connections; None where the server speaks no TLS.
+    certificate: Lock<Option<Certificate>>,
     addresses: Lock<HashMap<IpAddr, usize>>,
     /// For each loop and slot, the generation plus one of the open connection there, else 0.
     open: Vec<Lock<Vec<u32>>>,
@@ -75,6 +82,7 @@ impl<C> Shared<C> {
     /// When the process is out of descriptors.
     pub fn new(config: Config, loops: usize) -> std::io::Result<Self> {
         Ok(Self {
+            certificate: Lock::new(config.certificate.clone()),
             config,
             mailboxes: (0..loops)
                 .map(|_| Mailbox::open())
@@ -165,6 +173,29 @@ impl<C> Shared<C> {
         if let Some(mailbox) = self.mailboxes.get(id.loop_index()) {
             mailbox.send(command);
         }
+    }
+
+    /// Exchanges the certificate for connections that are accepted from now on; the others keep theirs. False where the
+    /// server speaks no TLS, which no connection can begin later.
+    #[must_use]
+    pub fn set_certificate(&self, certificate: Certificate) -> bool {
+        let mut place = self.certificate.lock();
+        let Some(before) = place.take() else {
+            return false;
+        };
+        *place = Some(certificate.after(&before));
+        true
+    }
+
+    /// Whether every connection speaks TLS.
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.config.certificate.is_some()
+    }
+
+    /// A session for a new connection, where the server speaks TLS.
+    pub(super) fn begin_tls(&self) -> Option<Box<Tls>> {
+        let certificate = self.certificate.lock().clone();
+        certificate?.begin()
     }
 
     /// Whether the connection is open.

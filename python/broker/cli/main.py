@@ -188,6 +188,12 @@ COMMANDS = (
         "Check the configuration and the environment.",
         ("broker doctor",),
     ),
+    Lazy(
+        "top",
+        "broker.cli.top:top",
+        "Watch the fleet: viewers, rates and lags of each node.",
+        ("broker top", "broker top http://10.0.0.7:8050 http://10.0.0.8:8050"),
+    ),
 )
 
 app = typer.Typer(

@@ -12,14 +12,18 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
 from broker import DISTRIBUTION
+from broker.clock import SystemClock
 from broker.deployments.data_dir import DirectoryInUse, claim
+from broker.deployments.http_key_pair import read_certificate
 from broker.deployments.ports import require_free
 from broker.deployments.ray_internals.haproxy import find_haproxy
 from broker.errors import Unavailable
+from broker.gateway.certificate import KeyPair, read_key_pair
 from broker.gateway.open_files import most_connections
 from broker.images.errors import FacesUnavailable
 from broker.images.faces.finder import FacesConfig, LocalFaceFinder
@@ -40,6 +44,7 @@ _OLDEST_PYTHON = (3, 11)
 _DISK_BYTES = 1 << 30
 _DISK_WARN_BYTES = 10 << 30
 _DATABASE_S = 5.0
+_EXPIRY_WARN_S = 14 * 86_400  # as the alert BrokerCertificateExpires
 _CHECK_S = 150.0  # the embedded server may have to recover first
 _IO_URING_SWITCH = Path("/proc/sys/kernel/io_uring_disabled")
 
@@ -228,7 +233,39 @@ async def _ports(settings: Settings) -> tuple[CheckVerdict, str]:
         return CheckVerdict.OK, "on the nodes of the cluster, which this command does not check"
     require_free(settings.bind_host, settings.http_port, "--http-port")
     require_free(settings.bind_host, settings.ws_port, "--ws-port")
+    if settings.http_tls_port:
+        require_free(settings.bind_host, settings.http_tls_port, "BROKER_HTTP_TLS_PORT")
     return CheckVerdict.OK, f"{settings.http_port} and {settings.ws_port} on {settings.bind_host} are free"
+
+
+async def _certificate(settings: Settings) -> tuple[CheckVerdict, str]:
+    pair = read_key_pair(settings)
+    if pair is None:
+        return CheckVerdict.OK, "none; the gateways speak plain WebSocket, and a front door ends TLS"
+    from broker._native import Server
+
+    try:
+        Server(host="127.0.0.1", port=0, loops=1, certificate=(pair.chain, pair.key))
+    except ValueError as error:
+        raise SettingError(f"BROKER_WS_TLS_CERTIFICATE and BROKER_WS_TLS_KEY: {error}") from error
+    return _expiry(settings.ws_tls_certificate, pair)
+
+
+async def _http_certificate(settings: Settings) -> tuple[CheckVerdict, str]:
+    if not settings.http_tls_port:
+        return CheckVerdict.OK, "none; HTTP is plain, and a front door ends TLS"
+    content = read_certificate(settings)
+    return _expiry(settings.http_tls_certificate, KeyPair(content, content))
+
+
+def _expiry(file: str, pair: KeyPair) -> tuple[CheckVerdict, str]:
+    left_s = pair.expiry_s() - SystemClock().now_ms() / 1_000
+    until = datetime.fromtimestamp(pair.expiry_s(), UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if left_s <= 0:
+        return CheckVerdict.ERROR, f"{file} expired at {until}; clients refuse it"
+    if left_s < _EXPIRY_WARN_S:
+        return CheckVerdict.WARNING, f"{file} expires at {until}; renew it"
+    return CheckVerdict.OK, f"{file}, until {until}"
 
 
 async def _ray(settings: Settings) -> tuple[CheckVerdict, str]:
@@ -284,6 +321,8 @@ CHECKS: dict[str, Check] = {
     "postgresql": _postgresql,
     "durability": _durability,
     "ports": _ports,
+    "certificate": _certificate,
+    "http certificate": _http_certificate,
     "ray": _ray,
     "haproxy": _haproxy,
     "faces": _faces,

@@ -28,6 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from broker import timers
 from broker.actors.named import NAMESPACE, find_actor, kill, list_names, live_nodes
 from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.periodic import Periodic
 from broker.concurrency.tasks import run_once
 from broker.deployments.ingress_check import find_ingress_fault
 from broker.deployments.node_address import on_this_node
@@ -66,6 +67,7 @@ class GatewayActor:
         self._ended = asyncio.Event()
         self._opened: Opened | None = None
         self._gateway: Gateway | None = None
+        self._watch: Periodic | None = None  # of the certificate of this node's ingress
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self._returning = run_once("gateway", self._return())
 
@@ -101,6 +103,13 @@ class GatewayActor:
             ),
         )
         opened.exporter.add(self._gateway.figures)
+        if self._settings.http_tls_port:
+            from broker.deployments.ingress_certificate import IngressCertificate
+
+            certificate = IngressCertificate(self._settings)
+            opened.exporter.add(certificate.figures)
+            self._watch = Periodic("http certificate", _LOOK_S, certificate.look)
+            self._watch.start()
         return await self._gateway.start()
 
     async def run(self) -> None:
@@ -126,6 +135,8 @@ class GatewayActor:
 
     async def stop(self) -> None:
         """Close everything."""
+        if self._watch is not None:
+            await self._watch.stop()
         if self._gateway is not None:
             await self._gateway.stop()
         if self._opened is not None:

@@ -124,13 +124,20 @@ _NO_METHOD = _Body(405, MethodNotAllowed.name, "there is no such method", (("All
 
 
 def write_config(
-    settings: Settings, ray: RayInput, *, threads: int, descriptors: int, files: Mapping[int, Path]
+    settings: Settings,
+    ray: RayInput,
+    *,
+    threads: int,
+    descriptors: int,
+    files: Mapping[int, Path],
+    certificate: Path,
 ) -> str:
     """The whole configuration.
 
     Args:
         files: the socket files of this node's replicas by their ports of 127.0.0.1.
         descriptors: that HAProxy may have open.
+        certificate: the file with that of the port for TLS, where there is one, and with its key.
 
     Raises:
         IngressFault: the key is missing, or there are too few descriptors.
@@ -145,7 +152,7 @@ def write_config(
     sections = [
         _globals(ray, threads, connections),
         _defaults(settings),
-        _public(settings, ray.applications),
+        _public(settings, ray.applications, certificate),
         _operations(settings, ray.applications),
         _tables(),
         *(each for application in ray.applications for each in _backends(settings, application, files)),
@@ -195,13 +202,14 @@ def _defaults(settings: Settings) -> list[str]:
     ]
 
 
-def _public(settings: Settings, applications: Iterable[Application]) -> list[str]:
+def _public(settings: Settings, applications: Iterable[Application], certificate: Path) -> list[str]:
     # Rules of a session see the address of a PROXY header, those of a connection the proxy's. The latter cost
     # least where connections are refused, so they are kept where no such header can come.
     level = "session" if settings.proxy_protocol else "connection"
     return [
         f"frontend {PUBLIC} from ours",
         f"    bind {_place(settings.bind_host, settings.http_port)} proto h1",
+        *_encrypted(settings, certificate),
         *_proxy_headers(settings.proxy_protocol),
         *_front_door(settings.trusted_proxies, level),
         *_counted(settings, level),
@@ -209,6 +217,13 @@ def _public(settings: Settings, applications: Iterable[Application]) -> list[str
         *_requests(),
         *_routes(applications),
     ]
+
+
+def _encrypted(settings: Settings, certificate: Path) -> list[str]:
+    if not settings.http_tls_port:
+        return []
+    place = _place(settings.bind_host, settings.http_tls_port)
+    return [f"    bind {place} ssl crt {certificate} ssl-min-ver TLSv1.2 alpn http/1.1"]
 
 
 def _operations(settings: Settings, applications: Iterable[Application]) -> list[str]:

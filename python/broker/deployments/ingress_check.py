@@ -158,5 +158,11 @@ def _faults() -> list[Path]:
     return list(place.parent.glob(f"*/{place.name}.{FAULT}"))
 
 
+def configurations() -> list[Path]:
+    """Those of the HAProxy of this node; in our environment Ray names the place."""
+    place = Path(os.environ.get(CONFIGURATION, ""))
+    return list(place.parent.glob(f"*/{place.name}"))
+
+
 def _program() -> str:
     return os.environ.get("RAY_SERVE_HAPROXY_BINARY_PATH", "broker-ingress")

@@ -28,6 +28,9 @@ from broker.setup_error import SetupError
 FAULT = "fault"
 """Ends the name of the file with the reason."""
 
+CERTIFICATE = "pem"
+"""Ends the name of the file with the certificate and its key."""
+
 _DIRECTORY = "the directory of the ingress"
 _NAME = 3  # the column of a server in `show servers state`; the one of its backend is 1
 _KINDS = tuple(f"{kind}-" for kind in KINDS)
@@ -70,18 +73,46 @@ def exchange(path: Path) -> RayInput:
     settings = on_this_node(Settings.load())
     if settings.ray_address and not settings.ingress_key:
         settings = replace(settings, ingress_key=key_of_cluster())
+    certificate = certificate_file(path)
+    if settings.http_tls_port:
+        _put_certificate(settings, certificate)
     text = write_config(
         settings,
         ray,
         threads=os.cpu_count() or 1,
         descriptors=_raise_file_limit(),
         files=_files(path.parent),
+        certificate=certificate,
     )
     # The secret is in it. Whole or not at all: what stays half written must not be started.
     new = path.with_name(f"{path.name}.new")
     _write_new(new, text)
     new.replace(path)
     return ray
+
+
+def certificate_file(path: Path) -> Path:
+    """Where HAProxy finds its certificate with the key. Args: path: of its configuration."""
+    return path.with_name(f"{path.name}.{CERTIFICATE}")
+
+
+def _put_certificate(settings: Settings, file: Path) -> None:
+    """Write the certificate and its key as they are now; what HAProxy had stays while they are not usable.
+
+    Raises:
+        SetupError: they are not, and there is no former one.
+    """
+    from broker.deployments.http_key_pair import read_certificate  # most starts have none
+
+    try:
+        content = read_certificate(settings).decode("latin-1")
+    except SetupError:
+        if file.exists():
+            return
+        raise
+    new = file.with_name(f"{file.name}.new")
+    _write_new(new, content)
+    new.replace(file)
 
 
 def withdraw(ray: RayInput) -> None:
@@ -97,7 +128,7 @@ def withdraw(ray: RayInput) -> None:
         for kind in KINDS
     }
     with suppress(OSError, UnicodeDecodeError):  # there is none yet, or no more; it could only have said yes
-        rows = [line.split() for line in _ask(ray.admin, "show servers state").splitlines()]
+        rows = [line.split() for line in ask(ray.admin, "show servers state").splitlines()]
         gone = [row for row in rows if len(row) > _NAME and row[1].startswith(_KINDS)]
         commands = [
             f"set server {row[1]}/{row[_NAME]} state maint"
@@ -105,10 +136,11 @@ def withdraw(ray: RayInput) -> None:
             if (row[1], row[_NAME]) not in known
         ]
         if commands:
-            _ask(ray.admin, ";".join(commands))
+            ask(ray.admin, ";".join(commands))
 
 
-def _ask(admin: str, command: str) -> str:
+def ask(admin: str, command: str) -> str:
+    """What HAProxy replies at its socket for operators. Raises OSError: nothing, or not in time."""
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(_ANSWER_S)
         peer.connect(admin)

@@ -336,7 +336,8 @@ class Supervisor:
     def _addresses(self) -> str:
         settings = self._settings
         host = settings.public_host
-        ws = settings.public_ws_url or f"ws://{host}:{settings.ws_port}/api/v1/ws"
+        scheme = "wss" if settings.ws_tls_certificate else "ws"
+        ws = settings.public_ws_url or f"{scheme}://{host}:{settings.ws_port}/api/v1/ws"
         return f"http://{host}:{settings.http_port} {ws}"
 
 

@@ -10,6 +10,7 @@ from broker.concurrency.periodic import Periodic
 from broker.concurrency.tasks import cancel_and_wait, failing, run_once
 from broker.errors import BrokerError
 from broker.gateway.backfill import Backfill
+from broker.gateway.certificate import LOOK_S, CertificateWatch, KeyPair, read_key_pair
 from broker.gateway.dispatcher import Dispatcher
 from broker.gateway.handshakes import Handshakes
 from broker.gateway.open_files import most_connections
@@ -92,8 +93,10 @@ class Gateway:
         self._id = services.ids.uuid7()
         self._is_draining = False
         # The native server, and who is connected to it.
+        pair = read_key_pair(settings)
         self._server = build_server(
             settings,
+            pair=pair,
             host=settings.bind_host if host is None else host,
             port=settings.ws_port if port is None else port,
         )
@@ -146,6 +149,9 @@ class Gateway:
             Periodic("sessions", SWEEP_S, self._sweep),
             Periodic("polls", RENEW_S, self._polls.renew_when_open),
         ]
+        self._certificate = None if pair is None else CertificateWatch(settings, self._server, pair)
+        if self._certificate is not None:
+            self._rounds.append(Periodic("certificate", LOOK_S, self._certificate.look))
         self._sampler = Sampler(self._server, self._topics, services) if settings.statistics else None
         if self._sampler is not None:
             self._rounds.append(Periodic("statistics", FLUSH_S, self._sampler.sample))
@@ -234,6 +240,10 @@ class Gateway:
             yield Sample(catalogue.CLOSES.name, (code, reason), count)
         counts, sum_us = stats["delays"]
         yield Sample(catalogue.DELAY_SECONDS.name, (), [*counts, sum_us / 1e6])
+        for outcome, count in stats["tls"]:
+            yield Sample(catalogue.TLS_HANDSHAKES.name, (outcome,), count)
+        if self._certificate is not None:
+            yield from self._certificate.figures()
         for loop, lag_us in enumerate(stats["loop_lags_us"]):
             yield Sample(catalogue.LOOP_LAG.name, (str(loop),), lag_us / 1e6)
         yield Sample(catalogue.RATE_LIMITED.name, ("messages",), stats["rate_limited"])
@@ -293,8 +303,15 @@ class Gateway:
         await self._gateways.beat(row)
 
 
-def build_server(settings: Settings, *, host: str, port: int) -> Server:
-    """The native server as the settings want it; nothing is opened yet."""
+def build_server(settings: Settings, *, host: str, port: int, pair: KeyPair | None = None) -> Server:
+    """The native server as the settings want it; nothing is opened yet.
+
+    Args:
+        pair: with one, it speaks TLS only.
+
+    Raises:
+        ValueError: the certificate and the key cannot be used.
+    """
     return Server(
         host=host,
         port=port,
@@ -319,6 +336,7 @@ def build_server(settings: Settings, *, host: str, port: int) -> Server:
         proxy_protocol=list(settings.proxy_protocol),
         unlimited_addresses=list(settings.ws_unlimited_addresses),
         waiting_bytes=settings.ws_waiting_bytes,
+        certificate=None if pair is None else (pair.chain, pair.key),
     )
 
 

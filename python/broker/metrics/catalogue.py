@@ -180,6 +180,16 @@ DELAY_SECONDS = Definition(
 )
 MESSAGES = _counter("broker_gateway_messages_total", "Messages from clients.")
 HANDSHAKES = _counter("broker_gateway_handshakes_total", "WebSocket handshakes completed.")
+TLS_HANDSHAKES = _counter(
+    "broker_gateway_tls_handshakes_total",
+    "TLS handshakes: `full`, `resumed` by a ticket, or `failed` by an error or an alert.",
+    "outcome",
+)
+CERTIFICATE_EXPIRY = _gauge(
+    "broker_certificate_expiry_timestamp_seconds",
+    "When the certificate of a door, `websocket` or `http`, expires, as a Unix time; absent without TLS.",
+    "door",
+)
 REFUSED = _counter("broker_gateway_refused_total", "Connections and handshakes refused.")
 NATIVE_VOTES = _counter("broker_gateway_native_votes_total", "Votes taken by native code.")
 CLOSES = _counter(
@@ -246,7 +256,8 @@ CATALOGUE = (
     QUEUE,
     QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES, VOTE_SECONDS, TALLIES, DATABASE, DATABASE_MAX, CONNECTIONS,
     SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
-    DELIVERED_BYTES, DELAY_SECONDS, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES, IMAGES,
-    IMAGE_SECONDS, IMAGE_FETCHES, IMAGE_CRASHES, IMAGE_BYTES, IMAGE_WARMINGS, FACE_SEARCHES, FACE_MODELS,
+    DELIVERED_BYTES, DELAY_SECONDS, MESSAGES, HANDSHAKES, TLS_HANDSHAKES, CERTIFICATE_EXPIRY, REFUSED,
+    NATIVE_VOTES, CLOSES, IMAGES, IMAGE_SECONDS, IMAGE_FETCHES, IMAGE_CRASHES, IMAGE_BYTES, IMAGE_WARMINGS,
+    FACE_SEARCHES, FACE_MODELS,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS, IMAGES_UP,
 )  # fmt: skip

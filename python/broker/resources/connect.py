@@ -65,7 +65,8 @@ def url_template(settings: Settings) -> str:
     """The endpoint's URL as clients reach it; `{account}` in it is where the account's label goes."""
     if settings.public_ws_url:
         return settings.public_ws_url
-    return f"ws://{{account}}{settings.public_host}:{settings.ws_port}{ENDPOINT}"
+    scheme = "wss" if settings.ws_tls_certificate else "ws"
+    return f"{scheme}://{{account}}{settings.public_host}:{settings.ws_port}{ENDPOINT}"
 
 
 @lru_cache(_URLS)

@@ -9,6 +9,7 @@ use broker_core::protocol::frame::{self, Opcode};
 use broker_core::protocol::handshake::{self, Head, Limits, Request};
 use broker_core::protocol::proxy::{self, ProxyHeader};
 use broker_core::protocol::{Decoder, Flow, Item, Role};
+use rustls::HandshakeKind;
 
 use super::super::config::{client_address, is_among};
 use super::super::connection::{Rate, SlotIndex, State, Tick};
@@ -17,6 +18,7 @@ use super::super::loop_state::Core;
 use super::super::refusals::{NoRoom, Refusal, refuse_unread};
 use super::super::shared::Counters;
 use super::super::sys::{self, Accepted, Moved};
+use super::super::tls::Broken;
 use super::super::wire::Wire;
 use super::{EventLoop, is_late};
 
@@ -69,7 +71,7 @@ impl<H: Handler> EventLoop<H> {
         let config = &shared.config;
         let connections = shared.connections.load(Ordering::Relaxed);
         if connections >= config.connections.saturating_add(POLITE_REFUSALS) {
-            return refuse_unread(&socket, NoRoom::Server, &shared.counters);
+            return refuse_unread(&socket, NoRoom::Server, &shared);
         }
         let mut turned_away = (connections >= config.connections).then_some(NoRoom::Server);
         // The client behind a proxy is not known yet.
@@ -78,7 +80,7 @@ impl<H: Handler> EventLoop<H> {
         let counted = shared.is_limited(peer) && !is_proxy;
         if counted {
             let Some(count) = shared.enter(peer, POLITE_REFUSALS_AN_ADDRESS) else {
-                return refuse_unread(&socket, NoRoom::Address, &shared.counters);
+                return refuse_unread(&socket, NoRoom::Address, &shared);
             };
             if count > config.connections_per_address {
                 turned_away = Some(NoRoom::Address);
@@ -110,6 +112,9 @@ impl<H: Handler> EventLoop<H> {
             return;
         }
         if connection.input.is_empty() {
+            if connection.tls.as_ref().is_some_and(|tls| tls.is_ended()) {
+                return self.core.drop_connection(slot);
+            }
             let mut buffer = std::mem::take(&mut self.buffer);
             match sys::read(fd, &mut buffer) {
                 Moved::Bytes(0) | Moved::Gone => self.core.drop_connection(slot),
@@ -121,7 +126,7 @@ impl<H: Handler> EventLoop<H> {
                         bytes == buffer.len() || connection.reading.is_ended;
                     // Any byte proves that the client is alive: its pong may be queued behind a long message.
                     connection.deadlines.pong = Tick::NEVER;
-                    self.take_bytes(slot, &mut buffer[..bytes]);
+                    self.take_input(slot, &mut buffer[..bytes]);
                 }
             }
             self.buffer = buffer;
@@ -132,6 +137,57 @@ impl<H: Handler> EventLoop<H> {
         if self.core.connection(slot).reading.has_more {
             self.core.read_later(slot);
         }
+    }
+
+    /// Processes bytes of the socket, which are plain text, or records, or the header of a proxy before them.
+    fn take_input(&mut self, slot: SlotIndex, bytes: &mut [u8]) {
+        let connection = self.core.connection(slot);
+        let is_plain = connection.tls.is_none() || connection.awaits_proxy();
+        if is_plain || connection.state == State::Closing {
+            self.take_bytes(slot, bytes);
+        } else {
+            self.take_records(slot, bytes);
+        }
+    }
+
+    /// Decrypts input, and processes what it says.
+    fn take_records(&mut self, slot: SlotIndex, bytes: &mut [u8]) {
+        let Some(tls) = &mut self.core.connection(slot).tls else {
+            return;
+        };
+        let mut plain = std::mem::take(&mut self.plain);
+        let fed = tls.feed(bytes, &mut plain);
+        let is_ended = tls.is_ended();
+        let has_output = tls.unsent_bytes() > 0;
+        let counters = &self.core.shared.counters;
+        match fed {
+            Err(Broken) => {
+                Counters::add(&counters.tls_failed, 1);
+                // The alert, as far as the socket takes it.
+                self.core.flush_sealed(slot);
+                self.core.drop_connection(slot);
+            }
+            Ok(finished) => {
+                match finished {
+                    Some(HandshakeKind::Resumed) => Counters::add(&counters.tls_resumed, 1),
+                    Some(_) => Counters::add(&counters.tls_full, 1),
+                    None => {}
+                }
+                if has_output {
+                    self.core.touch(slot);
+                }
+                self.core.weigh(slot);
+                if !plain.is_empty() {
+                    self.take_bytes(slot, &mut plain);
+                } else if self.core.connection(slot).state == State::Head {
+                    self.keep_head(slot);
+                }
+                // The next reading ends it, behind what it has sent.
+                self.core.connection(slot).reading.has_more |= is_ended;
+            }
+        }
+        plain.clear();
+        self.plain = plain;
     }
 
     fn take_bytes(&mut self, slot: SlotIndex, bytes: &mut [u8]) {
@@ -178,12 +234,23 @@ impl<H: Handler> EventLoop<H> {
             Ok(ProxyHeader::Complete { source, consumed }) => {
                 pending.bytes = pending.bytes.split_off(consumed);
                 pending.awaits_proxy = false;
-                let has_line = pending.bytes.contains(&b'\n');
+                let mut rest = std::mem::take(&mut pending.bytes);
                 if source.is_none_or(|source| self.set_source(slot, source)) {
-                    self.read_head(slot, has_line);
+                    self.take_behind_proxy(slot, &mut rest);
                 }
             }
             Err(_) => self.drop_unnamed(slot),
+        }
+    }
+
+    /// Processes what came with the header of a proxy.
+    fn take_behind_proxy(&mut self, slot: SlotIndex, rest: &mut [u8]) {
+        let connection = self.core.connection(slot);
+        if connection.tls.is_some() {
+            self.take_records(slot, rest);
+        } else if let Some(pending) = &mut connection.handshake {
+            pending.bytes.extend_from_slice(rest);
+            self.read_head(slot, rest.contains(&b'\n'));
         }
     }
 

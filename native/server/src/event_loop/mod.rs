@@ -61,6 +61,8 @@ pub(super) struct EventLoop<H: Handler> {
     is_accepting: bool,
     inflater: Inflater,
     buffer: Vec<u8>,
+    /// What was read, decrypted.
+    plain: Vec<u8>,
     due: Vec<(u64, SlotIndex)>,
     next_tick_ms: u64,
     /// When this turn began to read input.
@@ -87,6 +89,7 @@ impl<H: Handler> EventLoop<H> {
             is_accepting: true,
             inflater: Inflater::new(),
             buffer: vec![0; READ_BYTES],
+            plain: Vec::new(),
             due: Vec::new(),
             next_tick_ms,
             intake: Instant::now(),
