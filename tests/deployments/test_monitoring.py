@@ -91,7 +91,7 @@ def test_alerts_say_what_is_the_matter_and_where_to_read_on() -> None:
         assert rule.annotations["runbook_url"] == f"docs/runbooks.md#{rule.name.lower()}"
         assert re.fullmatch(r"[0-9]+[smh]", rule.waits)
         gone = re.findall(r"\$labels\.(\w+)", "".join(rule.annotations.values()))
-        assert set(gone) <= {"part", "process", "pid", "node", "slot", "queue", "task"}
+        assert set(gone) <= {"part", "process", "pid", "node", "slot", "queue", "task", "door"}
 
 
 def test_every_alert_has_its_runbook_and_its_test() -> None:
