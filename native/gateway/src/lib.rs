@@ -31,6 +31,7 @@
 //! | `rights` | the principal of a connection, and what ends when it changes |
 //! | `replies` | pending calls: upcalls, storage, replies |
 //! | `gateway` | [`Gateway`] itself, and the server's types with this handler |
+//! | `connects` | `GET /connect` from the ingress, on a thread of its own |
 //! | `logs`, `hub` | the shared side: logs, tokens, accounts, upkeep |
 //! | `client`, `calls`, `sessions`, `grants`, `accounts` | data of connections, of their calls, and of tokens |
 //! | `commands`, `upcalls`, `outcome`, `params` | messages between the two sides, and to clients |
@@ -45,6 +46,7 @@ mod admission;
 mod calls;
 mod client;
 mod commands;
+mod connects;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod gateway;
@@ -67,6 +69,7 @@ pub use accounts::{Account, Accounts, OpenConnections};
 pub use broker_server::DELAY_BOUNDS_US;
 pub use client::Client;
 pub use commands::{Answer, Command, Shared, Undecided};
+pub use connects::{Gateways, Ingress, Noted, Replies, Reply};
 pub use gateway::{Core, Gateway, Server};
 pub use hub::Hub;
 pub use logs::OwnedEntry;
