@@ -121,7 +121,7 @@ struct Peer {
 
 struct Peers<R> {
     respond: R,
-    peers: Vec<Option<Peer>>,
+    open: Vec<Option<Peer>>,
     buffer: Vec<u8>,
 }
 
@@ -129,7 +129,7 @@ impl<R: Respond> Peers<R> {
     fn new(respond: R) -> Self {
         Self {
             respond,
-            peers: Vec::new(),
+            open: Vec::new(),
             buffer: vec![0; READ_BYTES],
         }
     }
@@ -161,15 +161,15 @@ impl<R: Respond> Peers<R> {
                     return;
                 }
             };
-            let free = self.peers.iter().position(Option::is_none);
-            let place = free.unwrap_or(self.peers.len());
+            let free = self.open.iter().position(Option::is_none);
+            let place = free.unwrap_or(self.open.len());
             if place >= MOST_PEERS || poll.add_connection(&socket, place as u64).is_err() {
                 continue;
             }
-            if place == self.peers.len() {
-                self.peers.push(None);
+            if place == self.open.len() {
+                self.open.push(None);
             }
-            self.peers[place] = Some(Peer {
+            self.open[place] = Some(Peer {
                 socket,
                 input: Vec::new(),
                 out: Vec::new(),
@@ -179,7 +179,7 @@ impl<R: Respond> Peers<R> {
 
     /// Reads, answers and writes as far as the socket allows; its next event comes when it allows more.
     fn serve(&mut self, place: usize) {
-        let Some(Some(peer)) = self.peers.get_mut(place) else {
+        let Some(Some(peer)) = self.open.get_mut(place) else {
             return; // it was dropped after an earlier event of this turn
         };
         let is_kept = loop {
@@ -204,7 +204,7 @@ impl<R: Respond> Peers<R> {
             }
         };
         if !is_kept {
-            self.peers[place] = None;
+            self.open[place] = None;
         }
     }
 }
