@@ -8,8 +8,8 @@ use broker_server::{ConnId, Lock, Refusal, SharedLog};
 
 use super::accounts::{Account, Accounts, OpenConnections};
 use super::commands::{Answer, Command, Shared, Undecided};
-use super::connects::Notes;
 use super::grants::Grants;
+use super::notes::Notes;
 use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
 use super::votes::{Fate, Mismatch, Settled, Votes};

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import orjson
 
-from broker.storage.accounts import unknown_account
 from broker.clock import Clock
 from broker.concurrency.tasks import run_once
 from broker.deployments.ingress import CONNECT
@@ -33,6 +32,7 @@ from broker.rest.access_log import AccessLog
 from broker.rest.callers import HEADER, REFUSAL
 from broker.rest.headers import EVERY_REPLY, RawHeader
 from broker.rest.request import JSON_TYPE, MALFORMED
+from broker.storage.accounts import unknown_account
 
 _WRITE_S = 0.1
 _JSON: RawHeader = (b"content-type", JSON_TYPE.encode())
