@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn notes_have_a_bound_and_say_what_is_missing() {
         let notes = Notes::default();
-        let noted = Noted {
+        let one = Noted {
             wall_ms: 0,
             request_id: String::new(),
             address: String::new(),
@@ -64,12 +64,12 @@ mod tests {
             duration_us: 0,
             body_bytes: 0,
         };
-        assert!(notes.add(noted.clone()));
+        assert!(notes.add(one.clone()));
         for _ in 0..MOST_NOTED {
-            assert!(!notes.add(noted.clone()));
+            assert!(!notes.add(one.clone()));
         }
         let (taken, missing) = notes.take();
         assert_eq!((taken.len(), missing), (MOST_NOTED, 1));
-        assert!(notes.add(noted));
+        assert!(notes.add(one));
     }
 }

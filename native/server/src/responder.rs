@@ -76,9 +76,9 @@ impl Responder {
         let thread = thread::Builder::new()
             .name("broker-responder".to_owned())
             .spawn(move || {
-                let listener = OwnedFd::from(listener);
-                let run = AssertUnwindSafe(|| peers.run(&listener, &is_ended));
-                if !matches!(catch_unwind(run), Ok(Ok(()))) {
+                // What the closure owns is closed before `died` is called.
+                let run = move || peers.run(&OwnedFd::from(listener), &is_ended);
+                if !matches!(catch_unwind(AssertUnwindSafe(run)), Ok(Ok(()))) {
                     died();
                 }
             })?;
