@@ -24,6 +24,10 @@ use super::votes::{GivenFate, Group, build_groups, prepared, read_fates, read_po
 
 /// The native half of one gateway: listener, event loops, logs.
 #[pyclass(module = "broker._native", frozen)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the server, and what belongs to it"
+)]
 pub struct Server {
     server: broker_gateway::Server,
     hub: Arc<Hub>,
@@ -392,6 +396,7 @@ impl Server {
     }
 
     #[pyo3(signature = (path, gateways, *, header, key, replies))]
+    #[expect(clippy::needless_pass_by_value, reason = "as Python passes a path")]
     fn answer_connects(
         &self,
         py: Python<'_>,
