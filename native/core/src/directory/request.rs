@@ -108,6 +108,7 @@ mod tests {
     const REST: &str = "Host: demo.test\r\nX-Request-Id: r1\r\nX-Broker-Ingress: key public 1.2.3.4\r\n\
         X-Forwarded-For: 5.6.7.8\r\nx-forwarded-for: 9.9.9.9\r\n\r\n";
 
+    #[expect(clippy::option_option, reason = "as `read_program`")]
     fn asked(line: &str) -> Option<Option<String>> {
         let text = format!("{line}\r\n{REST}");
         match read(text.as_bytes(), "x-broker-ingress") {
