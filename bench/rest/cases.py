@@ -73,7 +73,8 @@ def prepare(client: httpx.Client, names: Collection[str] = ()) -> list[Case]:
         builder.case(
             "GET live revision", 0.8, "GET", [f"/projects/{_PROJECT}/application/live/1"], open_=True
         ),
-        builder.case("where to connect", 0.8, "GET", [f"/connect?programId={PROGRAM}"], open_=True),
+        builder.case("where to connect", 1.5, "GET", [f"/connect?programId={PROGRAM}"], open_=True),
+        builder.case("where to connect, by the API", 0.8, "GET", [f"/connect?programId={PROGRAM}"]),
         builder.case("durable publish", 0.9, "POST", [f"/programs/{PROGRAM}/events"], [build_event()]),
         *(build_answers(client, builder, floor, batch) for batch, floor in ANSWERS.items()),
     ]  # fmt: skip

@@ -6,12 +6,14 @@ Python as *upcalls*: `upcall_fd` becomes readable and `take` returns them.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self, TypeAlias, final
 
 __all__ = [
     "BUILT_S",
     "DELAY_BOUNDS_US",
     "Entry",
+    "Gateways",
     "Rates",
     "Server",
     "Tally",
@@ -42,6 +44,7 @@ Upcall: TypeAlias = tuple[Any, ...]
 * `("idle", topic)`: a log has had no subscriber for the linger time; `close_log` it or let it be.
 * `("access", topic, [reader, ...])`: the log became private; `allow` each reader again, or it loses its subscriptions.
 * `("votes", lane)`: `take_votes` has something for a counter; told once until it had nothing.
+* `("connects",)`: `take_connects` has something; told once until it was called.
 """
 
 @final
@@ -220,6 +223,38 @@ class Server:
             ValueError: The groups, or their records, are not as many; they stay taken.
         """
 
+    # -- connects
+
+    def answer_connects(
+        self,
+        path: Path,
+        gateways: Gateways,
+        *,
+        header: str,
+        key: str,
+        replies: list[tuple[int, bytes, bytes]],
+    ) -> None:
+        """Answer `GET /connect` from the ingress at a socket file, in the place of who listened there.
+
+        Args:
+            header: in which the ingress says `key`, its door and the address of its client.
+            replies: status, head (status line and header lines, each with its end) and body of the advice (whose
+                body differs each time), for a host without an account, for who is not the ingress, and for what is
+                malformed.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+
+    def take_connects(self) -> tuple[list[tuple[int, str, str, str, int, int, int]], int]:
+        """What was answered since the last time, and how many responses are missing because more were answered.
+
+        Of each: milliseconds since 1970, request id, client's address, host, status, microseconds, bytes of the body.
+        """
+
+    def stop_connects(self) -> None:
+        """Close the file's connections, and remove it if it is still ours. Idempotent."""
+
     # -- life
 
     def set_time(self, now_ms: int) -> None:
@@ -252,6 +287,23 @@ class Server:
         microseconds: subscribers by how long a notification took to their sockets), `dead_loops`, `loop_lags_us` (of each event loop at the newest `probe`), logs,
         log_bytes, send (the strategy in use), `send_reason` (why that one), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
         since its log was opened, `accounts` account to open connections."""
+
+@final
+class Gateways:
+    """The gateways that clients are sent to, and what was sent to each since it reported its connections."""
+
+    def __new__(cls, *, url: str, public_host: str, default_account: str) -> Self:
+        """Nothing is known; clients are sent to `url` then, in which `{account}` and `{node}` may stand."""
+
+    def set(self, gateways: list[tuple[str, str, int, bool]]) -> None:
+        """Replace all: id, URL (`{account}` in it is the account's label), connections, draining."""
+
+    def advise(self, account: str, program_id: str | None = None) -> tuple[bytes, str | None]:
+        """Send a client to a gateway.
+
+        Returns:
+            The JSON of a `Connect`, and the URL of the program's event stream there; None without a gateway.
+        """
 
 @final
 class Rates:

@@ -99,7 +99,7 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
             "users": Users(database),
             "api_tokens": ApiTokens(database),
             "auth": auth,
-            "known_gateways": KnownGateways(Gateways(database), clock),
+            "known_gateways": KnownGateways(Gateways(database), clock, Settings(**settings)),
             "login_rate": RateLimit(
                 "login", RateBuckets(database), clock, per_address=Rate(0, 1), per_account=Rate(0, 1)
             ),

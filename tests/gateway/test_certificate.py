@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.gateway.certificate import CertificateWatch, read_key_pair
-from broker.resources.connect import url_template
+from broker.operations.known_gateways import url_template
 from broker.settings import Settings
 from broker.setup_error import SetupError
 from tests.fetching.upstream import make_certificate

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from broker._native import Gateways as Directory
 from broker.clock import SystemClock
 from broker.domain.users import Principal
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
-from broker.operations.known_gateways import KnownGateways
+from broker.operations.known_gateways import KnownGateways, url_template
 from broker.operations.results import Json
-from broker.resources.connect import OPERATIONS, Advice, Connect, advise
+from broker.resources.connect import OPERATIONS, Connect
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
 from tests.auth.services import open_services
@@ -37,8 +38,9 @@ def test_every_gateway_is_named_and_less_load_comes_first_more_often() -> None:
     assert 70 < first[2_000] < first[1_000] < 400
 
 
-def test_equals_are_chosen_by_chance() -> None:
-    gateways = [gateway(f"{index:02}", 7) for index in range(8)]
+@pytest.mark.parametrize("connections", [7, 50_000])
+def test_equals_are_chosen_by_chance(connections: int) -> None:
+    gateways = [gateway(f"{index:02}", connections) for index in range(8)]
     assert len({answer_of(gateways).url for _ in range(200)}) == 8
 
 
@@ -87,7 +89,7 @@ async def test_it_costs_no_query(migrated_dsn: str) -> None:
     async with open_services(migrated_dsn) as services:
         await Gateways(services.database).beat(gateway("01", 5))
         counted = Counted(services.database)
-        known = KnownGateways(counted, StandingClock())
+        known = KnownGateways(counted, StandingClock(), Settings())
         context = Context(replace(services, known_gateways=known), Principal("demo"), "request")
         first = await ask(context, {})
         for _ in range(100):
@@ -106,7 +108,8 @@ async def test_nobody_waits_for_a_database_that_stands_still(migrated_dsn: str) 
     async with open_services(migrated_dsn) as services:
         known = services.known_gateways
         async with frozen(migrated_dsn):
-            assert await known.list() == []
+            answer = Connect.model_validate_json((await known.advise("demo"))[0])
+            assert answer.servers == []
             assert known.is_reading, "the answer came after the database's"
         await known.close()
 
@@ -118,8 +121,16 @@ async def ask(context: Context, params: dict[str, str]) -> Connect:
     return Connect.model_validate_json(result.body)
 
 
-def answer_of(gateways: list[GatewayRow], program_id: str | None = None) -> Advice:
-    return advise(gateways, "demo", Settings(), program_id)[0]
+def answer_of(
+    gateways: list[GatewayRow], program_id: str | None = None, account: str = "demo", **settings: str
+) -> Connect:
+    """The first answer of a directory."""
+    known = Settings(**settings)  # type: ignore[arg-type]  # texts alone
+    directory = Directory(
+        url=url_template(known), public_host=known.public_host, default_account=known.default_account
+    )
+    directory.set([(row.id, row.url, row.connections, row.draining) for row in gateways])
+    return Connect.model_validate_json(directory.advise(account, program_id)[0])
 
 
 def url_of_row(row: GatewayRow) -> str:
@@ -128,7 +139,7 @@ def url_of_row(row: GatewayRow) -> str:
 
 @pytest.mark.parametrize(("account", "host"), [("demo", "localhost"), ("other", "other.localhost")])
 def test_url_has_the_label_of_the_account(account: str, host: str) -> None:
-    assert advise([gateway("01", 0)], account, Settings())[0].url == f"ws://{host}:8001/api/v1/ws"
+    assert answer_of([gateway("01", 0)], account=account).url == f"ws://{host}:8001/api/v1/ws"
 
 
 def test_draining_gateway_is_not_named() -> None:
@@ -152,8 +163,8 @@ def test_clients_are_told_to_wait_while_gateways_leave(gateways: list[GatewayRow
 
 
 def test_public_url_may_say_where_the_account_goes() -> None:
-    settings = Settings(public_ws_url="wss://{account}live.example/api/v1/ws")
-    assert advise([], "other", settings)[0].url == "wss://other.live.example/api/v1/ws"
+    answer = answer_of([], account="other", public_ws_url="wss://{account}live.example/api/v1/ws")
+    assert answer.url == "wss://other.live.example/api/v1/ws"
 
 
 @pytest.mark.postgres

@@ -9,6 +9,7 @@ use broker_server::{ConnId, Lock, Refusal, SharedLog};
 use super::accounts::{Account, Accounts, OpenConnections};
 use super::commands::{Answer, Command, Shared, Undecided};
 use super::grants::Grants;
+use super::notes::Notes;
 use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
 use super::votes::{Fate, Mismatch, Settled, Votes};
@@ -39,6 +40,8 @@ pub struct Hub {
     links: Lock<HashMap<String, Vec<String>>>,
     /// The state for counting votes natively; without it the application takes all votes.
     pub votes: OnceLock<Votes>,
+    /// Responses to `GET /connect` that wait to be logged.
+    pub connects: Notes,
     numbers: AtomicU64,
     next_upkeep_ms: AtomicU64,
     next_sweep_ms: AtomicU64,
@@ -57,6 +60,7 @@ impl Hub {
             grants: Grants::default(),
             links: Lock::default(),
             votes: OnceLock::new(),
+            connects: Notes::default(),
             numbers: AtomicU64::new(1),
             next_upkeep_ms: AtomicU64::new(0),
             next_sweep_ms: AtomicU64::new(0),

@@ -31,8 +31,9 @@
 //! | `rights` | the principal of a connection, and what ends when it changes |
 //! | `replies` | pending calls: upcalls, storage, replies |
 //! | `gateway` | [`Gateway`] itself, and the server's types with this handler |
+//! | `connects` | `GET /connect` from the ingress, on a thread of its own |
 //! | `logs`, `hub` | the shared side: logs, tokens, accounts, upkeep |
-//! | `client`, `calls`, `sessions`, `grants`, `accounts` | data of connections, of their calls, and of tokens |
+//! | `client`, `calls`, `notes`, `sessions`, `grants`, `accounts` | data of connections, of their calls, and of tokens |
 //! | `commands`, `upcalls`, `outcome`, `params` | messages between the two sides, and to clients |
 //!
 //! Three rules hold everywhere. A native reply is exactly what the application would reply: unusual calls are passed to
@@ -45,6 +46,7 @@ mod admission;
 mod calls;
 mod client;
 mod commands;
+mod connects;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod gateway;
@@ -52,6 +54,7 @@ mod grants;
 mod handler;
 mod hub;
 mod logs;
+mod notes;
 mod outcome;
 mod params;
 mod replies;
@@ -67,9 +70,11 @@ pub use accounts::{Account, Accounts, OpenConnections};
 pub use broker_server::DELAY_BOUNDS_US;
 pub use client::Client;
 pub use commands::{Answer, Command, Shared, Undecided};
+pub use connects::{Gateways, Ingress, Replies, Reply};
 pub use gateway::{Core, Gateway, Server};
 pub use hub::Hub;
 pub use logs::OwnedEntry;
+pub use notes::{Noted, Notes};
 pub use sessions::{Attached, Session};
 pub use upcalls::{Upcall, Upcalls};
 pub use votes::{

@@ -40,6 +40,8 @@ pub enum Upcall {
     Access { topic: String, readers: Vec<u64> },
     /// Records for this counter wait to be taken.
     Votes { lane: usize },
+    /// Responses to `GET /connect` wait to be logged.
+    Connects,
 }
 
 /// The queue; its descriptor is readable while the queue is not empty.
@@ -71,7 +73,7 @@ impl Upcall {
         match self {
             Self::Call { method, params, .. } => method.len() + params.len(),
             Self::Authenticate { token, .. } => token.len(),
-            Self::Idle { .. } | Self::Access { .. } | Self::Votes { .. } => 0,
+            Self::Idle { .. } | Self::Access { .. } | Self::Votes { .. } | Self::Connects => 0,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod arguments;
+mod gateways;
 mod rates;
 mod server;
 mod stats;
@@ -14,6 +15,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use super::answers::{Tally, pack_answer, pack_impression, pack_session};
+    #[pymodule_export]
+    use super::gateways::Gateways;
     #[pymodule_export]
     use super::rates::Rates;
     #[pymodule_export]

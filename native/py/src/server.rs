@@ -1,12 +1,13 @@
 //! The class `Server`.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use broker_core::log::Limits;
-use broker_gateway::{Answer, Gateway, Hub, Mismatch, PollName, Session, Upcall, Votes};
-use broker_server::{Config, ConnId, Refusal, StartError};
+use broker_gateway::{Answer, Gateway, Hub, Ingress, Mismatch, PollName, Session, Upcall, Votes};
+use broker_server::{Config, ConnId, Lock, Refusal, Responder, StartError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -16,15 +17,21 @@ use super::arguments::{
     Entry, Times, milliseconds, read_burst, read_certificate, read_entries, read_networks,
     read_send,
 };
+use super::gateways::{Gateways, GivenNote, GivenReply, give_note, read_replies};
 use super::rates::Rates;
 use super::stats::build_stats;
 use super::votes::{GivenFate, Group, build_groups, prepared, read_fates, read_poll};
 
 /// The native half of one gateway: listener, event loops, logs.
 #[pyclass(module = "broker._native", frozen)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the server, and what belongs to it"
+)]
 pub struct Server {
     server: broker_gateway::Server,
     hub: Arc<Hub>,
+    connects: Lock<Option<Responder>>,
 }
 
 /// The error that keeps a server from starting, as a Python exception.
@@ -133,7 +140,11 @@ impl Server {
                 Hub::new(Arc::clone(server.shared()))
                     .map_err(|error| report(StartError::System(error)))?,
             );
-            Ok(Self { server, hub })
+            Ok(Self {
+                server,
+                hub,
+                connects: Lock::default(),
+            })
         })
     }
 
@@ -384,6 +395,38 @@ impl Server {
             .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
     }
 
+    #[pyo3(signature = (path, gateways, *, header, key, replies))]
+    #[expect(clippy::needless_pass_by_value, reason = "as Python passes a path")]
+    fn answer_connects(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        gateways: &Gateways,
+        header: String,
+        key: String,
+        replies: [GivenReply; 4],
+    ) -> PyResult<()> {
+        let (gateways, replies) = (gateways.share(), read_replies(replies));
+        py.detach(|| {
+            let ingress = Ingress { header, key };
+            let door = self
+                .hub
+                .answer_connects(&path, gateways, ingress, replies)?;
+            *self.connects.lock() = Some(door);
+            Ok(())
+        })
+        .map_err(|error| report(StartError::System(error)))
+    }
+
+    fn take_connects(&self, py: Python<'_>) -> (Vec<GivenNote>, u64) {
+        let (noted, missing) = py.detach(|| self.hub.connects.take());
+        (noted.into_iter().map(give_note).collect(), missing)
+    }
+
+    fn stop_connects(&self, py: Python<'_>) {
+        py.detach(|| drop(self.connects.lock().take()));
+    }
+
     fn set_time(&self, now_ms: u64) {
         self.server.shared().set_wall_ms(now_ms);
     }
@@ -446,5 +489,6 @@ fn build_upcall(py: Python<'_>, upcall: Upcall) -> PyResult<Bound<'_, PyTuple>> 
         Upcall::Idle { topic } => ("idle", topic).into_pyobject(py),
         Upcall::Access { topic, readers } => ("access", topic, readers).into_pyobject(py),
         Upcall::Votes { lane } => ("votes", lane).into_pyobject(py),
+        Upcall::Connects => ("connects",).into_pyobject(py),
     }
 }

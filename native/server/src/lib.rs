@@ -38,6 +38,7 @@
 //! | `output`, `broadcast`, `catch_up` | from logs to sockets: connections that keep up together, the others one by one |
 //! | `send`, `sys` | ways to send to many sockets, and the few system calls |
 //! | `lag`, `wheel` | slow consumers; timers |
+//! | `responder` | a thread beside the loops that answers HTTP requests at a socket file |
 //! | `mailbox`, `shared`, `lock`, `figures`, `config` | shared state; counters and limits |
 //!
 //! Invariants: a loop waits only for its epoll. Work that a client can cause is divided into shares, so that no client
@@ -61,6 +62,7 @@ mod mailbox;
 mod outbox;
 mod output;
 mod refusals;
+mod responder;
 mod run;
 mod send;
 mod shared;
@@ -78,6 +80,7 @@ pub use lock::Lock;
 pub use loop_state::{Core, SLOW_CONSUMER};
 pub use mailbox::{Command, Mailbox};
 pub use refusals::{NoRoom, Refusal};
+pub use responder::{Respond, Responder};
 pub use run::{Server, StartError};
 pub use send::Way;
 pub use shared::{Counters, Shared, household};

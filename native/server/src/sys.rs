@@ -8,8 +8,8 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType,
-    acceptfrom_with, bind, getsockname, listen, recv, send, sendmsg, shutdown, socket_with,
-    sockopt,
+    accept_with, acceptfrom_with, bind, getsockname, listen, recv, send, sendmsg, shutdown,
+    socket_with, sockopt,
 };
 
 /// The length of the kernel's queue of connections that wait for `accept`; the kernel cuts it to its own limit.
@@ -101,6 +101,21 @@ pub(super) fn accept(listener: &OwnedFd) -> Accepted {
             }
             // The peer left while it waited, or a signal arrived.
             Err(_) => {}
+        }
+    }
+}
+
+/// Accepts the next connection that waits at a socket file; `None` when there is none.
+///
+/// # Errors
+/// The process or the system is out of descriptors or memory.
+pub(super) fn accept_local(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    loop {
+        match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -33,6 +33,7 @@ from broker.concurrency.tasks import run_once
 from broker.deployments.ingress_check import find_ingress_fault
 from broker.deployments.node_address import on_this_node
 from broker.deployments.ray_internals.draining import list_draining
+from broker.deployments.ray_internals.haproxy import CONNECT_FILE
 from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
@@ -40,6 +41,7 @@ from broker.setup_error import SetupError
 
 if TYPE_CHECKING:
     from broker.deployments.compose import Opened
+    from broker.deployments.connect_door import ConnectDoor
     from broker.gateway.gateway import Gateway
 
 _PREFIX = "gateway-"
@@ -68,6 +70,7 @@ class GatewayActor:
         self._opened: Opened | None = None
         self._gateway: Gateway | None = None
         self._watch: Periodic | None = None  # of the certificate of this node's ingress
+        self._door: ConnectDoor | None = None
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self._returning = run_once("gateway", self._return())
 
@@ -87,6 +90,8 @@ class GatewayActor:
         """Take connections; returns the port."""
         # Not above: the conductor, which names this class and no more, would hold it all.
         from broker.deployments.compose import open_services
+        from broker.deployments.connect_door import ConnectDoor
+        from broker.deployments.ray_internals.departures import ingress_directory
         from broker.gateway.gateway import Gateway
         from broker.owners.linked_feed import LinkedFeed
         from broker.resources.catalogue import build_registry
@@ -110,7 +115,16 @@ class GatewayActor:
             opened.exporter.add(certificate.figures)
             self._watch = Periodic("http certificate", _LOOK_S, certificate.look)
             self._watch.start()
-        return await self._gateway.start()
+        port = await self._gateway.start()
+        directory = ingress_directory()
+        if directory is not None:
+            known, key = services.known_gateways, services.settings.ingress_key
+            self._door = ConnectDoor(self._gateway, known, services.clock, key)
+            try:
+                self._door.open(directory / CONNECT_FILE)
+            except OSError as error:  # then the API answers
+                _log.warning("gateway_answers_no_connects", extra={"cause": str(error)})
+        return port
 
     async def run(self) -> None:
         """Return when the gateway has stopped: who waits for it learns at once when its process dies."""
@@ -130,11 +144,15 @@ class GatewayActor:
 
     async def drain(self, over_s: float) -> None:
         """Send the clients away over `over_s` seconds; returns when they have gone."""
+        if self._door is not None:
+            await self._door.close()
         if self._gateway is not None:
             await self._gateway.drain(over_s)
 
     async def stop(self) -> None:
         """Close everything."""
+        if self._door is not None:
+            await self._door.close()
         if self._watch is not None:
             await self._watch.stop()
         if self._gateway is not None:

@@ -25,7 +25,11 @@ applications has these backends:
 - `alone-…`, where each request has a connection of its own, which is never silent, and what no replica has
   seen is given to another one. It is for bodies that do not fit into HAProxy's buffer, which can never be
   repeated, and for all that an old process of HAProxy has left to do, since its list of replicas is not kept;
-- `near-…`, for the page of figures: the replicas of this node only.
+- `near-…`, for the page of figures: the replicas of this node only;
+- `connect-…`, for `GET /connect` as nearly everybody asks it: the gateway of this node, which answers at a
+  socket file (`connect_door`). Other forms of it go to the API, and all of them while the gateway does not
+  answer. Such a request changes nothing, so it is repeated whatever happens: a gateway that does not answer
+  within a second is out until it answers a look, and a replica gets the request.
 
 A node that loses its power ends no connection and refuses none. So a replica of another node is looked at
 twice a second, and is out when two connections in a row are not accepted in time; a busy one, which accepts
@@ -35,7 +39,7 @@ waited for it gets 503 `outcome_unknown`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +71,15 @@ KINDS = ("http", "alone", "near")
 """Begin the names of an application's backends; the first one is Ray's."""
 
 
+CONNECT = "/api/v1/connect"
+"""The path at which clients ask for a gateway."""
+
+RESERVED_IDS = (".", "..", "filter")  # `domain.values` has them, and what takes long to import
+_CONNECTS = f"connect-{APPLICATION}"
+_GATEWAY = "gateway"
+_GATEWAY_LOOK = "check inter 1s fastinter 250ms rise 1 fall 1 observe layer7 error-limit 1 on-error mark-down"
+_CONNECT_S = 1  # for the gateway's answer, which takes 10 us, and for a replica's
+_CONNECTIONS = 500  # at a time, of each of two processes; the gateway has 1,024
 _SPARED = 2  # replicas, of which one is a spare
 _FULL = "maxconn 128"  # at a time, over which the spare takes them; two processes share no wake-ups or caches
 _HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
@@ -131,6 +144,7 @@ def write_config(
     descriptors: int,
     files: Mapping[int, Path],
     certificate: Path,
+    gateway: Path | None = None,
 ) -> str:
     """The whole configuration.
 
@@ -138,6 +152,7 @@ def write_config(
         files: the socket files of this node's replicas by their ports of 127.0.0.1.
         descriptors: that HAProxy may have open.
         certificate: the file with that of the port for TLS, where there is one, and with its key.
+        gateway: where the gateway of this node answers `GET /connect`; None where it cannot be reached.
 
     Raises:
         IngressFault: the key is missing, or there are too few descriptors.
@@ -152,10 +167,15 @@ def write_config(
     sections = [
         _globals(ray, threads, connections),
         _defaults(settings),
-        _public(settings, ray.applications, certificate),
+        _public(settings, ray.applications, certificate, has_gateway=gateway is not None),
         _operations(settings, ray.applications),
         _tables(),
         *(each for application in ray.applications for each in _backends(settings, application, files)),
+        *(
+            _connects(settings, application, files, gateway)
+            for application in ray.applications
+            if gateway is not None and application.name == APPLICATION
+        ),
     ]
     return "\n".join(line for section in sections for line in section) + "\n"
 
@@ -202,7 +222,9 @@ def _defaults(settings: Settings) -> list[str]:
     ]
 
 
-def _public(settings: Settings, applications: Iterable[Application], certificate: Path) -> list[str]:
+def _public(
+    settings: Settings, applications: Sequence[Application], certificate: Path, *, has_gateway: bool
+) -> list[str]:
     # Rules of a session see the address of a PROXY header, those of a connection the proxy's. The latter cost
     # least where connections are refused, so they are kept where no such header can come.
     level = "session" if settings.proxy_protocol else "connection"
@@ -215,6 +237,12 @@ def _public(settings: Settings, applications: Iterable[Application], certificate
         *_counted(settings, level),
         *_silence(),
         *_requests(),
+        *(
+            line
+            for application in applications
+            if has_gateway and application.name == APPLICATION
+            for line in _connect_route()
+        ),
         *_routes(applications),
     ]
 
@@ -290,6 +318,44 @@ def _backends(settings: Settings, application: Application, files: Mapping[int, 
                 (line for line in followed if not _is_far(line) and not line.endswith(" backup")), files
             ),
         ],
+    ]
+
+
+def _connects(
+    settings: Settings, application: Application, files: Mapping[int, Path], gateway: Path | None
+) -> list[str]:
+    """The backend of `GET /connect`."""
+    servers = [line for line in application.servers if not line.endswith(" backup")]
+    followed = [f"{_followed(_watched(line), application.backend)} backup" for line in servers]
+    return [
+        f"backend {_CONNECTS} from behind",
+        *_rules(settings),
+        *(_LOST_NODES if any(map(_is_far, servers)) else ()),
+        "    http-reuse always",
+        "    retry-on all-retryable-errors",
+        "    retries 2",
+        f"    timeout server {_CONNECT_S}s",
+        # The gateway refuses who has no secret, which is an answer.
+        f"    option httpchk GET {CONNECT}",
+        "    http-check expect status 403",
+        f"    server {_GATEWAY} unix@{gateway} maxconn {_CONNECTIONS} {_GATEWAY_LOOK}",
+        *_by_files(followed, files),
+    ]
+
+
+def _connect_route() -> list[str]:
+    """What the gateway answers: requests of this form that have nothing else for the API to look at."""
+    once = " ".join(f"!{{ req.fhdr_cnt({name}) gt 1 }}" for name in ("host", "origin", "x-request-id"))
+    absent = ("authorization", "content-length", "transfer-encoding")
+    without = " ".join(f"!{{ req.fhdr({name}) -m found }}" for name in absent)
+    reserved = " ".join(f"programId={name}" for name in RESERVED_IDS)
+    return [
+        f"    acl is_connect path {CONNECT}",
+        "    acl takes_json req.fhdr_cnt(accept) eq 0",
+        "    acl takes_json req.fhdr(accept) -m str */* application/json",
+        rf"    acl is_of_gateway url -m reg '^{CONNECT}(\?(programId=[A-Za-z0-9._~:-]{{1,128}})?)?$'",
+        f"    use_backend {_CONNECTS} if is_connect {{ method GET }} {{ srv_is_up({_CONNECTS}/{_GATEWAY}) }}"
+        f" is_of_gateway takes_json {without} {once} !{{ query -m str {reserved} }}",
     ]
 
 

@@ -20,7 +20,7 @@ from broker.deployments.ingress import KINDS, write_config
 from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.node_address import on_this_node
 from broker.deployments.private_paths import require_private
-from broker.deployments.ray_internals.haproxy import REPLICA, find_haproxy
+from broker.deployments.ray_internals.haproxy import CONNECT_FILE, REPLICA, find_haproxy
 from broker.deployments.ray_internals.haproxy_input import IngressFault, RayInput, read_ray
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
@@ -83,6 +83,7 @@ def exchange(path: Path) -> RayInput:
         descriptors=_raise_file_limit(),
         files=_files(path.parent),
         certificate=certificate,
+        gateway=_gateway_file(path.parent),
     )
     # The secret is in it. Whole or not at all: what stays half written must not be started.
     new = path.with_name(f"{path.name}.new")
@@ -156,6 +157,12 @@ def _files(directory: Path) -> dict[int, Path]:
         for port, file in found
         if port.isdecimal() and len(bytes(file)) <= _PATH_BYTES and file.is_socket()
     }
+
+
+def _gateway_file(directory: Path) -> Path | None:
+    """Where the gateway of this node answers, now or when it has started."""
+    file = directory / CONNECT_FILE
+    return file if len(bytes(file)) <= _PATH_BYTES else None
 
 
 def _close(path: Path, ray: RayInput) -> None:

@@ -24,6 +24,7 @@ from broker.gateway.topics import Followed, FollowedTopics
 from broker.gateway.upcalls import (
     AccessChange,
     Authenticate,
+    ConnectsAnswered,
     Idle,
     OperationCall,
     ParsedUpcall,
@@ -33,11 +34,11 @@ from broker.gateway.upcalls import (
 from broker.gateway.vote_forwarder import VoteForwarder
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
+from broker.operations.known_gateways import url_template
 from broker.operations.registry import Registry
 from broker.operations.services import Services
 from broker.owners.feed import Feed, Sink
 from broker.owners.protocol import Attributes
-from broker.resources.connect import url_template
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
 from broker.storage.statistics_recorder import FLUSH_S
@@ -92,6 +93,7 @@ class Gateway:
         self._url = url or url_template(settings)
         self._id = services.ids.uuid7()
         self._is_draining = False
+        self._connects_answered: Callable[[], None] | None = None
         # The native server, and who is connected to it.
         pair = read_key_pair(settings)
         self._server = build_server(
@@ -146,6 +148,7 @@ class Gateway:
         self._rounds = [
             Periodic("heartbeat", HEARTBEAT_S, self._beat),
             Periodic("accounts", ACCOUNTS_S, self._read_accounts),
+            Periodic("gateways", HEARTBEAT_S, services.known_gateways.refresh),
             Periodic("sessions", SWEEP_S, self._sweep),
             Periodic("polls", RENEW_S, self._polls.renew_when_open),
         ]
@@ -156,6 +159,11 @@ class Gateway:
         if self._sampler is not None:
             self._rounds.append(Periodic("statistics", FLUSH_S, self._sampler.sample))
         self._refreshes: set[asyncio.Task[None]] = set()
+
+    def lend_server(self, connects_answered: Callable[[], None]) -> Server:
+        """The native server, for who lets it answer `GET /connect`, and is called when it has."""
+        self._connects_answered = connects_answered
+        return self._server
 
     async def start(self) -> int:
         """Take connections. Returns the port.
@@ -177,6 +185,7 @@ class Gateway:
         for each in self._rounds:
             each.start()
         await self._try_beat()
+        await self._services.known_gateways.refresh()
         return port
 
     async def drain(self, over_s: float) -> None:
@@ -258,6 +267,9 @@ class Gateway:
             self._subscriptions.close_if_idle(request)
         elif isinstance(request, VotesWaiting):
             self._votes.arrived(request.lane)
+        elif isinstance(request, ConnectsAnswered):
+            assert self._connects_answered is not None, "who lets native code answer listens"
+            self._connects_answered()
         else:
             assert isinstance(request, AccessChange), "every kind of upcall has its place"
             self._subscriptions.decide_again(request)

@@ -70,7 +70,12 @@ class VotesWaiting:
     lane: int
 
 
-ParsedUpcall = Authenticate | OperationCall | Idle | AccessChange | VotesWaiting
+@dataclass(frozen=True, slots=True)
+class ConnectsAnswered:
+    """Responses to `GET /connect` wait to be logged; told once until they were taken."""
+
+
+ParsedUpcall = Authenticate | OperationCall | Idle | AccessChange | VotesWaiting | ConnectsAnswered
 
 
 class UpcallSource(Protocol):
@@ -102,6 +107,8 @@ def parse_upcall(upcall: "Upcall") -> ParsedUpcall:
             return AccessChange(topic, tuple(readers))
         case "votes":
             return VotesWaiting(*fields)
+        case "connects":
+            return ConnectsAnswered()
     raise ValueError(f"the native server made an unknown upcall: {kind}")
 
 

@@ -187,7 +187,7 @@ def build_services(
         # What goes on in other processes: owners, counters, gateways, the image proxy.
         owners=owners,
         audience=build_audience(settings, clock, database, counters, owners),
-        known_gateways=KnownGateways(Gateways(database), clock),
+        known_gateways=KnownGateways(Gateways(database), clock, settings),
         image_purges=purges,
         image_warmer=ImageWarmer(
             settings,

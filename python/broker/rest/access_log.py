@@ -41,18 +41,44 @@ class AccessLog:
         self, scope: Mapping[str, Any], host: bytes, address: str, exchange: Exchange, duration_s: float
     ) -> None:
         """Log a request that has been answered; status 0 means that the client hung up first."""
+        self.add(
+            now_ms=self._clock.now_ms(),
+            request_id=exchange.request_id,
+            address=address,
+            method=scope["method"],
+            host=host.decode("latin-1"),
+            path=scope["path"],
+            status=exchange.status,
+            duration_s=duration_s,
+            sent_bytes=exchange.sent_bytes,
+        )
+
+    def add(
+        self,
+        *,
+        now_ms: int,
+        request_id: str,
+        address: str,
+        method: str,
+        host: str,
+        path: str,
+        status: int,
+        duration_s: float,
+        sent_bytes: int,
+    ) -> None:
+        """Log a request by what is known of it."""
         if not _log.isEnabledFor(logging.INFO):
             return
         fields = {
-            "time": format_ms(self._clock.now_ms()),
-            "requestId": exchange.request_id,
+            "time": format_ms(now_ms),
+            "requestId": request_id,
             "address": address,
-            "method": scope["method"],
-            "host": host.decode("latin-1"),
-            "path": scope["path"],
-            "status": exchange.status,
+            "method": method,
+            "host": host,
+            "path": path,
+            "status": status,
             "durationS": round(duration_s, 6),
-            "sentBytes": exchange.sent_bytes,
+            "sentBytes": sent_bytes,
         }
         self._lines.append(b"%b,%b" % (self._head, orjson.dumps(fields, default=repr)[1:]))
         if len(self._lines) >= _LINES:

@@ -20,8 +20,8 @@ from broker.operations.jsonrpc import (
     MAX_VALUES,
     TOKEN_WARNING_S,
 )
+from broker.operations.known_gateways import url_template
 from broker.operations.registry import Operation, Registry
-from broker.resources.connect import url_template
 from broker.resources.notifications import CLOSES, NOTIFICATIONS, REFUSALS
 from broker.rest.asyncapi_messages import FOLLOWS, Messages, key_of
 from broker.rest.asyncapi_stream import (

@@ -20,6 +20,7 @@ from broker.rest.account import TrustedProxies
 HEADER = "x-broker-ingress"
 PUBLIC = "public"
 OPERATIONS = "operations"
+REFUSAL = "requests must come through the ingress"
 
 _CALLERS = 10_000  # remembered at a time
 _REMEMBERED_CHARACTERS = 256  # of a header; a stranger does not fill the memory with longer ones
@@ -62,7 +63,7 @@ class Callers:
     def _of_ingress(self, told: bytes, forwarded: str) -> CallOrigin:
         secret, _, rest = told.partition(b" ")
         if not hmac.compare_digest(secret, self._key):
-            raise InsufficientScope("requests must come through the ingress")
+            raise InsufficientScope(REFUSAL)
         door, _, peer = rest.decode("latin-1").partition(" ")
         return CallOrigin(self._proxies.caller(peer, forwarded), is_operator=door == OPERATIONS)
 

@@ -28,6 +28,8 @@ JSON_TYPE = "application/json"
 _JSON_TYPE = JSON_TYPE.encode()
 _ENCODING = b"content-encoding"
 FORM_TYPE = "application/x-www-form-urlencoded"
+MALFORMED = InvalidRequest("the request is malformed")
+"""The answer to what is no HTTP."""
 
 MAX_REQUEST_ID_CHARACTERS = 128
 PART_S = 30.0  # between two parts of a body; a sender that trickles slower is cut off

@@ -21,7 +21,6 @@ from broker.errors import (
     Unavailable,
 )
 from broker.operations.services import Services
-from broker.resources.connect import advise
 from broker.rest.headers import RawHeader
 from broker.rest.routing import split_path
 
@@ -65,12 +64,8 @@ def find_program(path: bytes) -> str | None:
 
 async def find_location(services: Services, account: str, program_id: str, query: bytes) -> str | None:
     """The URL of the stream at a gateway, with the request's query; None when none takes connections."""
-    gateways = await services.known_gateways.list()
-    answer, first = advise(gateways, account, services.settings, program_id)
-    if first is None:
-        return None
-    services.known_gateways.note_sent(first.id)
-    return f"{answer.stream_url}?{query.decode('latin-1')}" if query else answer.stream_url
+    _, url = await services.known_gateways.advise(account, program_id)
+    return f"{url}?{query.decode('latin-1')}" if url and query else url
 
 
 _DESCRIPTION = """\

@@ -37,11 +37,11 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from broker.clock import SystemClock
 from broker.deployments.ray_internals.departures import Departure
 from broker.deployments.ray_internals.joined_writes import JoiningProtocol
-from broker.errors import InvalidRequest
 from broker.ids import IdSource
 from broker.rest.asgi import Send
 from broker.rest.callers import HEADER
 from broker.rest.headers import EVERY_REPLY
+from broker.rest.request import MALFORMED
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application."""
@@ -53,7 +53,6 @@ _SERVE = "/-/"  # what Serve answers itself; HAProxy's checks ask there, without
 _ARRIVING = 1_000  # bodies at a time that take no place; each may be as large as a body may be
 _NAME = itemgetter(0)  # of a header
 _FROM_INGRESS = HEADER.encode()
-_MALFORMED = InvalidRequest("the request is malformed")
 # By these Serve starts neither a task that waits for the client to hang up nor a timer.
 _UNWATCHED = [(b"x-request-timeout-seconds", b"0"), (b"x-request-disconnect-disabled", b"?1")]
 
@@ -196,7 +195,7 @@ def without_request_id(send: Send) -> Send:
 
 def malformed_reply(request_id: str) -> bytes:
     """A whole HTTP response to what cannot be read as a request."""
-    body = orjson.dumps(_MALFORMED.body())
+    body = orjson.dumps(MALFORMED.body())
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),

@@ -22,6 +22,9 @@ CONFIGURATION = "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"
 REPLICA = "at-"
 """Begins the names of the socket files of replicas; short, as the paths of sockets must be."""
 
+CONNECT_FILE = f"{REPLICA}connect"
+"""The socket file at which the gateway of a node answers its ingress; it lies where those of replicas do."""
+
 _START_S = 10.0
 _MODULE = "broker.deployments.ingress_start"
 _SCRIPT = """#!/bin/sh
