@@ -51,6 +51,7 @@ fn answer_upcalls(hub: &Hub, is_over: &AtomicBool) {
                 }
                 Upcall::Authenticate { conn, .. } => hub.resume(conn),
                 Upcall::Votes { .. } => unreachable!("no poll is open"),
+                Upcall::Connects => unreachable!("nobody asks where to connect"),
             }
         }
         thread::yield_now();
