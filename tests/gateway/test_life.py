@@ -59,8 +59,11 @@ async def test_connections_are_beaten_into_the_table(world: World) -> None:
     await world.gateway._beat()
     rows = await Gateways(world.product.services.database).list_alive()
     assert sum(row.connections for row in rows) >= 2
-    answer = await viewer.call("connect")
-    assert answer["servers"][0]["connections"] >= 2
+    async with asyncio.timeout(10):  # what a process knows of gateways may be a second old
+        answer = await viewer.call("connect")
+        while answer["servers"][0]["connections"] < 2:
+            await asyncio.sleep(0.1)
+            answer = await viewer.call("connect")
     assert answer["retryAfterMs"] == 0
 
 
