@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.cluster.network import Host, Network
 from tests.deployments.ingress_stage import Ingress, get, parse, read_all
@@ -27,6 +28,9 @@ class _Far:
     name: str
     host: str
     port: int
+
+    def listen_at_file(self, directory: Path) -> None:
+        """Do nothing: only replicas of the ingress's own node have a file."""
 
 
 def main() -> None:
