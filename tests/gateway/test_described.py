@@ -139,7 +139,7 @@ def test_gateways_are_where_they_are_published(url: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [entry.name for entry in fields(Settings) if re.match(r"ws_(?!port|unlimited)|history_", entry.name)],
+    [entry.name for entry in fields(Settings) if re.match(r"ws_(?!port|unlimited|tls)|history_", entry.name)],
 )
 def test_each_limit_is_told_as_it_is_set(name: str) -> None:
     value = getattr(Settings(), name)

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import asyncpg
 import pytest
@@ -18,9 +19,17 @@ WHERE pid <> pg_backend_pid() AND datname = current_database()
 
 @pytest.fixture
 async def database(postgres_dsn: str) -> AsyncIterator[Database]:
-    database = await Database.open(postgres_dsn, size=2, timeout_s=0.5)
+    database = await open_within(postgres_dsn, 0.5)
     yield database
     await database.close()
+
+
+async def open_within(dsn: str, timeout_s: float) -> Database:
+    """A database whose statements have little time; to connect may take longer on a busy machine."""
+    for _ in range(20):
+        with suppress(Unavailable):
+            return await Database.open(dsn, size=2, timeout_s=timeout_s)
+    raise AssertionError("the database cannot be reached")
 
 
 async def run(dsn: str, statement: str) -> None:
