@@ -30,6 +30,7 @@ def door(instance: Instance, pictures: PictureServer) -> Iterator[ImageDoor]:
 
 
 def test_the_first_request_starts_a_replica_and_gets_its_picture(door: ImageDoor) -> None:
+    # The files that share the instance and ask it for pictures come later in the alphabet.
     assert door.pids("images") == set(), "an instance that nobody asks for pictures runs nothing for them"
     first = door.get("w=100,f=webp")
     assert (first.status_code, first.headers["content-type"]) == (200, "image/webp"), first.text

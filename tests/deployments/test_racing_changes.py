@@ -71,7 +71,8 @@ class Racers:
         deadline_s = time.monotonic() + 30
         while not wanted <= found.keys():
             assert time.monotonic() < deadline_s
-            for line in (self._instance.data_dir / "log" / "broker.log").read_text().splitlines():
+            text = (self._instance.data_dir / "log" / "broker.log").read_text()
+            for line in text.rpartition("\n")[0].splitlines():  # the last one may be half written
                 entry = json.loads(line)
                 if entry.get("requestId") in wanted and entry["event"] == "request":
                     found[entry["requestId"]] = entry["pid"]
