@@ -63,6 +63,7 @@ class Server:
         pong_s: float = 10.0,
         alive_s: float = 1.0,
         handshake_s: float = 10.0,
+        message_s: float = 60.0,
         lag_bytes: int = 1 << 20,
         lag_s: float = 15.0,
         connections: int = 1_000_000,

@@ -119,8 +119,9 @@ async def test_who_has_no_secret_and_what_is_no_such_request_is_refused(world: W
         told = await ask(world.product.app, "GET", CONNECT, headers=host)
         assert orjson.loads(body) == orjson.loads(told.body)
         headers = host | {HEADER: FROM_INGRESS}
-        status, _, body = await ask_file(tmp_path / "door", f"{CONNECT}?programId=a%20b", headers)
+        status, head, body = await ask_file(tmp_path / "door", f"{CONNECT}?programId=a%20b", headers)
         assert (status, orjson.loads(body)["error"]) == (400, "invalid_request")
+        assert head["connection"] == "close"  # it does so
         assert (tmp_path / "door").stat().st_mode & 0o777 == 0o600
 
 

@@ -1,15 +1,21 @@
 """The native server with a certificate: every connection speaks TLS."""
 
+import hashlib
+import hmac
 import json
+import os
+import re
 import socket
 import ssl
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests import proxy_header
 from tests.fetching.upstream import make_certificate
@@ -68,6 +74,53 @@ def dialled(
 
 def outcomes(gateway: Gateway) -> dict[str, int]:
     return dict(gateway.server.stats()["tls"])
+
+
+def answer_to(gateway: Gateway, sent: bytes) -> bytes:
+    """All that the server says to these bytes, which are the first of a connection, until it ends it."""
+    told = b""
+    with socket.create_connection(("127.0.0.1", gateway.port), WAIT_S) as raw:
+        raw.sendall(sent)
+        while part := raw.recv(65_536):
+            told += part
+    return told
+
+
+class Raw:
+    """A reader of events with TLS 1.3 that can send records as no library does, behind its request."""
+
+    def __init__(self, gateway: Gateway, file: Path) -> None:
+        context = trusting(file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.keylog_filename = str(file.with_name("secrets"))
+        self.stream = dialled(gateway, context)
+        assert self.stream.cipher() == ("TLS_AES_256_GCM_SHA384", "TLSv1.3", 256)
+        self.stream.sendall(STREAM)
+        read_until(self.stream, b"text/event-stream")
+        self.sent = 1
+        secrets = dict(line.split()[::2] for line in file.with_name("secrets").read_text().splitlines()[1:])
+        secret = bytes.fromhex(secrets["CLIENT_TRAFFIC_SECRET_0"])
+        self.key, self.nonce = expanded(secret, b"key", 32), expanded(secret, b"iv", 12)
+
+    def record(self, content: bytes, kind: int, padding: int = 0) -> bytes:
+        """The next record of the client."""
+        inner = content + bytes([kind]) + bytes(padding)
+        head = b"\x17\x03\x03" + (len(inner) + 16).to_bytes(2, "big")
+        nonce = int.from_bytes(self.nonce, "big") ^ self.sent
+        self.sent += 1
+        return head + AESGCM(self.key).encrypt(nonce.to_bytes(12, "big"), inner, head)
+
+    def send(self, data: bytes) -> None:
+        """Past the library."""
+        with socket.socket(fileno=os.dup(self.stream.fileno())) as raw:
+            raw.sendall(data)
+
+
+def expanded(secret: bytes, label: bytes, size: int) -> bytes:
+    """HKDF-Expand-Label of RFC 8446, section 7.1, for one block."""
+    label = b"tls13 " + label
+    info = size.to_bytes(2, "big") + bytes([len(label)]) + label + b"\0\1"
+    return hmac.digest(secret, info, hashlib.sha384)[:size]
 
 
 def read_until(stream: ssl.SSLSocket, marker: bytes) -> bytes:
@@ -216,6 +269,96 @@ def test_who_speaks_no_tls_is_sent_away_without_http(start: Start, file: Path) -
     wait_for(lambda: gateway.server.stats()["connections"] == 0)
 
 
+BEGUN = b"\x16\x03\x01\x00\x01\x01"  # the first byte of a message
+NO_RECORDS = {
+    "no record": BEGUN + b"\xff" * 5,
+    "a record out of place": BEGUN + b"\x17\x03\x01\x00\x01\x00",
+    "two messages, the first bad": b"\x16\x03\x01\x00\x09" + b"\x63\0\0\x01\0" + b"\x01\0\0\x05",
+}
+
+
+@pytest.mark.parametrize("sent", NO_RECORDS.values(), ids=NO_RECORDS)
+def test_a_handshake_that_breaks_off_within_a_message_is_refused(
+    start: Start, file: Path, sent: bytes
+) -> None:
+    gateway = opened(start, file)
+    assert answer_to(gateway, sent)[:2] in (b"", b"\x15\x03")  # an alert, for some
+    assert outcomes(gateway)["failed"] == 1
+    assert gateway.server.dead_loops() == 0
+    with dialled(gateway, trusting(file)):
+        pass
+
+
+def test_writing_goes_on_while_a_message_of_the_handshake_is_incomplete(start: Start, file: Path) -> None:
+    gateway = opened(start, file)
+    client = Raw(gateway, file)
+    with client.stream as stream:
+        client.send(client.record(b"\x18\0\0", 22))
+        for seq in range(1, 4):
+            gateway.server.append(PROGRAM, [push(seq)])
+            read_until(stream, b"id-%d" % seq)
+        gateway.server.stop()
+        while stream.recv(65_536):
+            pass
+    assert gateway.server.dead_loops() == 0
+
+
+def test_messages_behind_the_handshake_have_bounded_memory(start: Start, file: Path) -> None:
+    """Each record carries one byte of a long message, and is full of padding."""
+    gateway = opened(start, file)
+    client = Raw(gateway, file)
+    with client.stream:
+        client.send(client.record(b"\x04\0\xff\xff", 22))
+        with suppress(OSError):
+            for _ in range(200):
+                client.send(client.record(b"\0", 22, 16_000))
+                time.sleep(0.01)
+            pytest.fail("3 MB were taken")
+    assert outcomes(gateway)["failed"] == 1
+    wait_for(lambda: gateway.server.stats()["connections"] == 0)
+
+
+def test_many_messages_behind_the_handshake_have_bounded_memory_too(start: Start, file: Path) -> None:
+    gateway = opened(start, file, loops=1, waiting_bytes=1 << 20)
+    with ExitStack() as streams:
+        clients = [Raw(gateway, file) for _ in range(30)]
+        for client in clients:
+            streams.enter_context(client.stream)
+            client.send(client.record(b"\x04\0\xff\xff", 22))
+            client.send(b"".join(client.record(b"\0", 22, 16_000) for _ in range(4)))
+        wait_for(lambda: gateway.server.stats()["connections"] < 20)
+        assert outcomes(gateway)["failed"] == 0
+
+
+@pytest.mark.parametrize("parts", [[b"\x17\x03"], [b"\x17", b"\x03", b"\x03", b"\x01", *[b"x"] * 8]])
+def test_a_record_has_to_end_in_time(start: Start, file: Path, parts: list[bytes]) -> None:
+    gateway = opened(start, file, message_s=0.3)
+    with Raw(gateway, file).stream as whole:
+        client = Raw(gateway, file)
+        with client.stream as stream:
+            began = time.monotonic()
+            for part in parts:
+                client.send(part)
+                time.sleep(0.05)
+            assert b'"code":1008' in read_until(stream, b"took too long")
+            assert 0.25 < time.monotonic() - began < 2
+        gateway.server.append(PROGRAM, [push(1)])
+        read_until(whole, b"id-1")
+
+
+def test_a_record_that_ends_in_time_is_no_reason_to_close(start: Start, file: Path) -> None:
+    gateway = opened(start, file, message_s=0.4)
+    client = Raw(gateway, file)
+    with client.stream as stream:
+        record = client.record(b"x", 23)
+        client.send(record[:9])
+        time.sleep(0.1)
+        client.send(record[9:])
+        time.sleep(0.8)
+        gateway.server.append(PROGRAM, [push(1)])
+        assert b"closed" not in read_until(stream, b"id-1")
+
+
 def test_the_certificate_is_exchanged_and_nobody_leaves(
     start: Start, join: Join, file: Path, tmp_path: Path
 ) -> None:
@@ -264,6 +407,11 @@ def test_what_cannot_be_used_is_refused_in_words(start: Start, file: Path, tmp_p
         with pytest.raises(ValueError, match=r"certificate|key") as told:
             gateway.server.set_certificate(chain, key)
         assert "AAAA" not in str(told.value)
+    in_one_line = file.read_bytes().replace(b"\n", b" ")
+    for chain, key in ((file.read_bytes(), in_one_line), (in_one_line, file.read_bytes())):
+        with pytest.raises(ValueError, match=r"certificate|key") as told:
+            gateway.server.set_certificate(chain, key)
+        assert not re.search(r"\d", str(told.value))  # nor as numbers
     with dialled(gateway, trusting(file)):
         pass
     with pytest.raises(ValueError, match="without a certificate"):

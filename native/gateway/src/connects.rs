@@ -18,7 +18,7 @@ use broker_core::directory::{Advice, Directory, Listed, Names};
 use broker_server::{Lock, Respond, Responder, client_address};
 
 use super::hub::Hub;
-use super::notes::Noted;
+use super::notes::{self, Noted};
 use super::upcalls::Upcall;
 
 /// The gateways that clients are sent to, for all who send them.
@@ -139,7 +139,7 @@ impl Respond for Door {
             wall_ms: self.hub.shared().wall_ms(),
             request_id: asked.id.to_owned(),
             address: address.to_string(),
-            host: asked.host.to_owned(),
+            host: notes::shorten(asked.host),
             status: reply.status,
             duration_us: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
             body_bytes: body.len(),

@@ -6,6 +6,18 @@ use broker_server::Lock;
 /// application takes them ten times as often.
 const MOST_NOTED: usize = 30_000;
 
+/// Of a host; the longest name has fewer (RFC 1035, section 2.3.4). A head may carry a much longer one.
+const HOST_BYTES: usize = 255;
+
+/// A host as it is logged.
+pub(super) fn shorten(host: &str) -> String {
+    let mut end = host.len().min(HOST_BYTES);
+    while !host.is_char_boundary(end) {
+        end -= 1;
+    }
+    host[..end].to_owned()
+}
+
 /// A response that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Noted {
@@ -51,6 +63,13 @@ impl Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_host_is_cut_between_characters() {
+        assert_eq!(shorten("demo.localhost:8000"), "demo.localhost:8000");
+        let long = format!("{}\u{e9}{}", "x".repeat(254), "y".repeat(9_000));
+        assert_eq!(shorten(&long), "x".repeat(254));
+    }
 
     #[test]
     fn notes_have_a_bound_and_say_what_is_missing() {

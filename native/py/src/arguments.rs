@@ -48,6 +48,7 @@ pub(super) struct Times {
     pub pong_s: f64,
     pub alive_s: f64,
     pub handshake_s: f64,
+    pub message_s: f64,
     pub lag_s: f64,
     pub history_s: f64,
     pub linger_s: f64,
@@ -68,6 +69,7 @@ impl Times {
         config.pong_ms = milliseconds("pong_s", self.pong_s)?;
         config.alive_ms = milliseconds("alive_s", self.alive_s)?;
         config.handshake_ms = milliseconds("handshake_s", self.handshake_s)?;
+        config.message_ms = milliseconds("message_s", self.message_s)?;
         config.lag_ms = milliseconds("lag_s", self.lag_s)?;
         config.linger_ms = milliseconds("linger_s", self.linger_s)?;
         config.history = Limits {

@@ -51,7 +51,7 @@ impl Server {
     #[new]
     #[pyo3(signature = (
         *, host, port, loops = 0, send = "auto", message_limit_bytes = 1 << 20, ping_s = 25.0, pong_s = 10.0,
-        alive_s = 1.0, handshake_s = 10.0, lag_bytes = 1 << 20, lag_s = 15.0, connections = 1_000_000,
+        alive_s = 1.0, handshake_s = 10.0, message_s = 60.0, lag_bytes = 1 << 20, lag_s = 15.0, connections = 1_000_000,
         connections_per_address = 0,
         subscriptions = 100, messages_per_s = 100.0, messages_burst = 1000, history_entries = 10_000,
         history_s = 86_400.0, log_bytes = 64 << 20, recovery_entries = 1_000, recovery_bytes = 1 << 20,
@@ -75,6 +75,7 @@ impl Server {
         pong_s: f64,
         alive_s: f64,
         handshake_s: f64,
+        message_s: f64,
         lag_bytes: u64,
         lag_s: f64,
         connections: usize,
@@ -127,6 +128,7 @@ impl Server {
             pong_s,
             alive_s,
             handshake_s,
+            message_s,
             lag_s,
             history_s,
             linger_s,

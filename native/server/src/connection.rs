@@ -379,6 +379,11 @@ impl<C: ClientState> Connection<C> {
             + self.tls.as_ref().map_or(0, |tls| tls.held_bytes())
     }
 
+    /// Whether its input has ended within a record of TLS.
+    pub fn is_within_record(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_within_record())
+    }
+
     /// Encrypted bytes that the socket has not taken.
     pub fn sealed_bytes(&self) -> usize {
         self.tls.as_ref().map_or(0, |tls| tls.unsent_bytes())

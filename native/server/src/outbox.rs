@@ -64,7 +64,7 @@ impl<H: Handler> Core<H> {
             return;
         }
         let connection = self.connections.at(slot);
-        let has_part = connection.decoder.held_bytes() > 0;
+        let has_part = connection.decoder.held_bytes() > 0 || connection.is_within_record();
         if has_part || connection.unfinished_bytes() > CROWDED_BYTES {
             self.close(slot, 1013, "too much is waiting");
         }

@@ -145,7 +145,9 @@ impl<R: Respond> Peers<R> {
                 match event.token {
                     WAKE => return Ok(()),
                     LISTENER => self.accept(&poll, listener),
-                    token => self.serve(usize::try_from(token).unwrap_or(usize::MAX)),
+                    token => {
+                        self.serve(usize::try_from(token).unwrap_or(usize::MAX), event.hung_up);
+                    }
                 }
             }
         }
@@ -177,8 +179,9 @@ impl<R: Respond> Peers<R> {
         }
     }
 
-    /// Reads, answers and writes as far as the socket allows; its next event comes when it allows more.
-    fn serve(&mut self, place: usize) {
+    /// Reads, answers and writes as far as the socket allows; its next event comes when it allows more. For a peer that
+    /// has hung up none comes: its end is read now, behind what it has sent.
+    fn serve(&mut self, place: usize, has_hung_up: bool) {
         let Some(Some(peer)) = self.open.get_mut(place) else {
             return; // it was dropped after an earlier event of this turn
         };
@@ -199,7 +202,7 @@ impl<R: Respond> Peers<R> {
                 let _ = peer.flush();
                 break false;
             }
-            if bytes < READ_BYTES {
+            if bytes < READ_BYTES && !has_hung_up {
                 break peer.flush();
             }
         };
@@ -306,6 +309,27 @@ mod tests {
         door.close();
         assert!(!path.exists());
         assert_eq!(other.read(&mut bytes).unwrap_or(0), 0);
+    }
+
+    #[test]
+    fn one_that_hangs_up_within_a_request_is_removed() {
+        let mut peers = Peers::new(Lines(b'>'));
+        let (mut theirs, ours) = UnixStream::pair().expect("two sockets");
+        ours.set_nonblocking(true).expect("a socket");
+        peers.open.push(Some(Peer {
+            socket: ours.into(),
+            input: Vec::new(),
+            out: Vec::new(),
+        }));
+        theirs.write_all(b"whole\nin ").expect("room");
+        theirs
+            .shutdown(std::net::Shutdown::Write)
+            .expect("a socket");
+        peers.serve(0, true);
+        assert!(peers.open[0].is_none());
+        let mut told = String::new();
+        theirs.read_to_string(&mut told).expect("an end");
+        assert_eq!(told, ">whole\n");
     }
 
     #[test]

@@ -28,7 +28,8 @@ use super::sys::{self, Moved};
 const RECORD_BYTES: usize = 16 << 10;
 /// What a record adds (its header, its nonce in TLS 1.2, its type in TLS 1.3, its tag), and a change of keys before it.
 const OVERHEAD_BYTES: usize = 256;
-/// What an unfinished handshake may keep of the client's messages; rustls refuses longer ones.
+/// What a session may keep of the client's input. A message of the handshake, which rustls limits to 64 KiB, is kept
+/// until it is complete, with all that its records carry beside it.
 const HANDSHAKE_BYTES: usize = 68 << 10;
 /// The memory of an unfinished handshake beside those: keys, the messages that its hash covers.
 const PENDING_BYTES: usize = 4 << 10;
@@ -56,16 +57,19 @@ impl Certificate {
     /// # Errors
     /// One of them is missing or malformed, or they do not belong together.
     pub fn read(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
-        let told = |what: &str, error: &dyn std::fmt::Display| {
-            CertificateError(format!("the {what} cannot be read: {error}"))
+        // Reasons of the parser quote lines, and one file may hold both.
+        let malformed = |what: &str| {
+            CertificateError(format!(
+                "the {what} cannot be read: it is missing or malformed PEM"
+            ))
         };
         let certificates = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| told("certificate", &error))?;
+            .map_err(|_| malformed("certificate"))?;
         if certificates.is_empty() {
-            return Err(told("certificate", &"it contains none in PEM"));
+            return Err(malformed("certificate"));
         }
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| told("key", &error))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| malformed("key"))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| CertificateError(error.to_string()))?
@@ -119,7 +123,8 @@ enum Progress {
 /// The TLS session of one connection.
 pub(super) struct Tls {
     session: UnbufferedServerConnection,
-    /// Input that ends within a record or a message of the handshake.
+    /// Input that ends within a record or a message of the handshake. A session that has seen the beginning of a
+    /// message remembers where in here it ends, and panics when it is given less.
     incoming: Vec<u8>,
     /// Records that the socket has not taken; `sent` bytes of them it has.
     outgoing: Vec<u8>,
@@ -127,7 +132,7 @@ pub(super) struct Tls {
     progress: Progress,
     /// The client has ended its side.
     is_ended: bool,
-    /// Our `close_notify` is sent, or in `outgoing`.
+    /// Our `close_notify`, or an alert, is sent, or in `outgoing`: nothing can follow it.
     is_closing: bool,
 }
 
@@ -148,6 +153,11 @@ impl Tls {
     /// Whether the client has ended its side: no more input will come.
     pub fn is_ended(&self) -> bool {
         self.is_ended
+    }
+
+    /// Whether the input has ended within a record, or within a message of the handshake.
+    pub fn is_within_record(&self) -> bool {
+        !self.incoming.is_empty()
     }
 
     /// Bytes of records that the socket has not taken.
@@ -188,13 +198,14 @@ impl Tls {
             // An empty one frees its memory.
             self.incoming = input.split_off(used);
         }
-        if self.progress == Progress::Finished {
-            return Ok(None);
+        if self.is_ended {
+            // What follows the end is not read.
+            self.incoming = Vec::new();
         }
         if self.incoming.len() > HANDSHAKE_BYTES {
             return Err(Broken);
         }
-        if self.session.is_handshaking() {
+        if self.progress == Progress::Finished || self.session.is_handshaking() {
             return Ok(None);
         }
         self.progress = Progress::Finished;
@@ -208,7 +219,7 @@ impl Tls {
             let UnbufferedStatus { mut discard, state } =
                 self.session.process_tls_records(&mut input[used..]);
             let Ok(state) = state else {
-                self.keep_alert();
+                self.keep_alert(&mut input[used..]);
                 return Err(Broken);
             };
             let mut is_done = false;
@@ -244,12 +255,15 @@ impl Tls {
         }
     }
 
-    /// Keeps what a session that has failed has still to say; the last of it is the alert with the reason.
-    fn keep_alert(&mut self) {
-        while let Ok(ConnectionState::EncodeTlsData(mut data)) =
-            self.session.process_tls_records(&mut []).state
-        {
-            put(&mut self.outgoing, &mut data);
+    /// Keeps what a session that has failed at `input` has still to say; the last of it is the alert with the reason.
+    fn keep_alert(&mut self, input: &mut [u8]) {
+        self.is_closing = true;
+        // What it has to say comes before more input is read.
+        while self.session.wants_write() {
+            match self.session.process_tls_records(input).state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => put(&mut self.outgoing, &mut data),
+                _ => return,
+            }
         }
     }
 
@@ -308,11 +322,14 @@ impl Tls {
         Moved::Bytes(taken)
     }
 
-    /// Encrypts one record; None when the session cannot send.
+    /// Encrypts one record; None when the session cannot send. Nothing of the input is used up: [`Tls::feed`] has
+    /// processed all that is complete.
     fn seal(&mut self, plain: &[u8], record: &mut Vec<u8>) -> Option<usize> {
+        if self.is_closing {
+            return None;
+        }
         record.resize(RECORD_BYTES + OVERHEAD_BYTES, 0);
-        let state = self.session.process_tls_records(&mut []).state;
-        match state {
+        match self.session.process_tls_records(&mut self.incoming).state {
             Ok(ConnectionState::WriteTraffic(mut traffic)) => traffic.encrypt(plain, record).ok(),
             _ => None,
         }
@@ -323,8 +340,9 @@ impl Tls {
         if std::mem::replace(&mut self.is_closing, true) {
             return;
         }
-        let state = self.session.process_tls_records(&mut []).state;
-        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
+        if let Ok(ConnectionState::WriteTraffic(mut traffic)) =
+            self.session.process_tls_records(&mut self.incoming).state
+        {
             let mut record = [0; OVERHEAD_BYTES];
             if let Ok(bytes) = traffic.queue_close_notify(&mut record) {
                 self.outgoing.extend_from_slice(&record[..bytes]);

@@ -37,6 +37,7 @@ from broker.storage.accounts import unknown_account
 _WRITE_S = 0.1
 _JSON: RawHeader = (b"content-type", JSON_TYPE.encode())
 _NO_STORE: RawHeader = (b"cache-control", b"no-store")
+_CLOSE: RawHeader = (b"connection", b"close")
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,8 @@ class ConnectDoor:
             key=self._key,
             replies=[
                 (200, _head(200), b""),
-                *map(_error, (unknown_account(), InsufficientScope(REFUSAL), MALFORMED)),
+                *map(_error, (unknown_account(), InsufficientScope(REFUSAL))),
+                _error(MALFORMED, _CLOSE),  # nothing can be read behind it
             ],
         )
 
@@ -115,5 +117,5 @@ def _head(status: int, *headers: RawHeader) -> bytes:
     return b"HTTP/1.1 %d %b\r\n%b" % (status, HTTPStatus(status).phrase.encode(), lines)
 
 
-def _error(error: BrokerError) -> tuple[int, bytes, bytes]:
-    return error.status, _head(error.status), orjson.dumps(error.body())
+def _error(error: BrokerError, *headers: RawHeader) -> tuple[int, bytes, bytes]:
+    return error.status, _head(error.status, *headers), orjson.dumps(error.body())

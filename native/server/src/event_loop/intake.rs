@@ -182,12 +182,34 @@ impl<H: Handler> EventLoop<H> {
                 } else if self.core.connection(slot).state == State::Head {
                     self.keep_head(slot);
                 }
+                self.limit_record(slot);
                 // The next reading ends it, behind what it has sent.
                 self.core.connection(slot).reading.has_more |= is_ended;
             }
         }
         plain.clear();
         self.plain = plain;
+    }
+
+    /// Ensures that no client makes us keep a part of a record for too long, or while memory is short.
+    fn limit_record(&mut self, slot: SlotIndex) {
+        let complete_by = self.complete_by();
+        let connection = self.core.connection(slot);
+        if connection.state != State::Open {
+            return;
+        }
+        if connection.is_within_record() {
+            connection.deadlines.message = connection.deadlines.message.min(complete_by);
+        } else if connection.decoder.held_bytes() == 0 {
+            connection.deadlines.message = Tick::NEVER;
+        }
+        self.core.schedule(slot);
+        self.core.end_crowding(slot);
+    }
+
+    /// When a message, or a record, that begins now has to be complete.
+    fn complete_by(&self) -> Tick {
+        Tick::at_ms(self.core.now_ms + self.core.shared.config.message_ms)
     }
 
     fn take_bytes(&mut self, slot: SlotIndex, bytes: &mut [u8]) {
@@ -361,6 +383,7 @@ impl<H: Handler> EventLoop<H> {
         if let Some(mut pending) = pending {
             self.take_bytes(slot, &mut pending.bytes);
         }
+        self.limit_record(slot);
         if self.core.connection(slot).reading.has_more {
             self.core.read_later(slot);
         }
@@ -409,7 +432,7 @@ impl<H: Handler> EventLoop<H> {
 
     /// Keeps unprocessed input, and ensures that no client makes us keep too much for too long.
     fn keep_input(&mut self, slot: SlotIndex, rest: &[u8], has_ended_one: bool) {
-        let complete_by = Tick::at_ms(self.core.now_ms + self.core.shared.config.message_ms);
+        let complete_by = self.complete_by();
         let connection = self.core.connection(slot);
         if connection.state != State::Open {
             return;
@@ -418,10 +441,11 @@ impl<H: Handler> EventLoop<H> {
             connection.input = rest.to_vec();
             connection.reading.has_more = true;
         }
-        if has_ended_one || connection.decoder.held_bytes() == 0 {
+        let has_part = connection.decoder.held_bytes() > 0 || connection.is_within_record();
+        if has_ended_one || !has_part {
             connection.deadlines.message = Tick::NEVER;
         }
-        if connection.decoder.held_bytes() > 0 {
+        if has_part {
             connection.deadlines.message = connection.deadlines.message.min(complete_by);
         }
         self.core.schedule(slot);
