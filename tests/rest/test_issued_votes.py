@@ -1,8 +1,10 @@
 """Votes of visitors whom the broker has handed out, the bounds on them, and what looks wrong in votes."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
+import asyncpg
 import pytest
 
 from broker.auth.issued_visitors import issue, read
@@ -14,6 +16,7 @@ from broker.voting.polls.visitor_admission import VisitorAdmission
 from tests.auth.visitor_tokens import SECRET, signed
 from tests.product import Product, app_of
 from tests.rest.test_responses import ASKED, Vote, ask  # noqa: F401  # a fixture
+from tests.storage.answers import until_waiting
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -208,6 +211,27 @@ async def test_polls_that_nobody_watches_have_no_numbers(ask: Any, product: Prod
     assert await vote.count(vote.answer("a-1"), vote.answer("a-2")) == (2, 0)
     (poll,) = (await integrity(vote)).json()["polls"]
     assert (poll["votes"], poll["isWatched"], poll["minutes"], poll["networks"]) == (0, False, [], [])
+
+
+async def test_a_report_that_is_read_while_counts_are_written_is_of_one_moment(
+    ask: Any,  # noqa: F811
+    product: Product,
+    module_dsn: str,
+) -> None:
+    """One with votes by network and none by minute was an internal error: no minute was the typical one."""
+    vote = await ask(ASKED | {"watched": True})
+    assert await vote.count(*(vote.answer(f"bot-{n}") for n in range(150))) == (150, 0)
+    await product.services.audience.patterns.write()
+    writer = await asyncpg.connect(module_dsn)
+    async with writer.transaction():
+        await writer.execute("LOCK TABLE vote_networks")
+        read = asyncio.create_task(vote.get(f"{vote.project}/{vote.program}/integrity", role="admin"))
+        await until_waiting(module_dsn)
+        await writer.execute("INSERT INTO vote_minutes SELECT max(uid), 1, 50, 0 FROM answer_polls")
+        await writer.execute("INSERT INTO vote_networks SELECT max(uid), 1, 50 FROM answer_polls")
+    await writer.close()
+    (poll,) = (await read).json()["polls"]
+    assert (poll["votes"], sum(minute["votes"] for minute in poll["minutes"])) == (150, 150)
 
 
 async def test_rows_are_bounded_and_add_up(ask: Any, product: Product) -> None:  # noqa: F811

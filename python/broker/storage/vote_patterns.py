@@ -83,8 +83,11 @@ class StoredPatterns(Repository):
             await connection.execute(_POOL_NETWORKS, polls)
 
     async def read(self, polls: Sequence[int]) -> tuple[list[MinuteRow], list[NetworkRow]]:
-        """The counts of polls: by minute, the oldest first, and by network, the largest first."""
-        async with self._database.connection() as connection:
+        """The counts of polls at one moment: by minute, oldest first, and by network, largest first."""
+        async with (
+            self._database.connection() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
             minutes = await connection.fetch(_MINUTES, polls)
             networks = await connection.fetch(_NETWORKS, polls)
         return [MinuteRow(*row) for row in minutes], [NetworkRow(*row) for row in networks]
