@@ -1,8 +1,8 @@
 """The npm package as an application gets it: packed, unpacked, compiled against and imported."""
 
 import json
+import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(CLIENT, "npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder))
     modules = folder / "node_modules"
     (packed,) = folder.glob("*.tgz")
-    with tarfile.open(packed) as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(packed, folder, "gztar")
     modules.mkdir()
     (folder / "package").rename(modules / "onair-broker")
     for name in ("react", "vue", "@types"):
