@@ -236,7 +236,7 @@ class Events(Group):
             lookback_ms: how much of what lies before the picture comes at once, at the start and after a
                 seek; `math.inf` is all.
             seeked: called, and awaited where it is async, after a seek and before what belongs to the new
-                place.
+                place. A synchronous client calls both on its own thread.
 
         Raises:
             ValueError: a negative time.

@@ -5,7 +5,7 @@ There is one implementation; what stands here only carries a call to that loop a
 
 import asyncio
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
@@ -19,7 +19,6 @@ from broker.client.data_sources import DataSources
 from broker.client.events import Events
 from broker.client.images import Images
 from broker.client.models import Change, Cursor, Event
-from broker.client.picture import Position
 from broker.client.programs import Programs
 from broker.client.projects import Projects
 from broker.client.responses import Responses
@@ -27,7 +26,6 @@ from broker.client.revisions import Revisions
 from broker.client.statistics import Statistics
 from broker.client.status import Status
 from broker.client.storage import Storage
-from broker.client.timeline import Seeked
 from broker.client.tokens import ApiTokens, Tokens
 from broker.client.users import Users
 
@@ -84,7 +82,7 @@ def _call(
 
 
 def _iterator(
-    method: Callable[Concatenate[GroupT, P], AsyncIterator[R]],
+    method: Callable[Concatenate[GroupT, P], AsyncIterable[R]],
 ) -> "Callable[Concatenate[_SyncGroup[GroupT], P], Generator[R]]":
     def run(self: "_SyncGroup[GroupT]", /, *args: P.args, **kwargs: P.kwargs) -> Generator[R]:
         return _drain(self._loop, method(self._group, *args, **kwargs))
@@ -145,6 +143,7 @@ class _SyncEvents(_SyncGroup[Events]):
     import_all = _call(Events.import_all)
     iterate = _iterator(Events.iterate)
     export_all = _iterator(Events.export_all)
+    timeline = _iterator(Events.timeline)
 
     @overload
     def subscribe(
@@ -167,30 +166,6 @@ class _SyncEvents(_SyncGroup[Events]):
         """Follow a program; as `Events.subscribe`. Each step waits for the next item."""
         subscription = self._group.subscribe(program_id, since, history, changes=changes)
         return _drain(self._loop, subscription)
-
-    def timeline(
-        self,
-        program_id: str,
-        *,
-        position: Position | None = None,
-        delay_ms: float = 0.0,
-        lookback_ms: float = 0.0,
-        seeked: Seeked | None = None,
-    ) -> Generator[Event]:
-        """Follow a program in time with a picture; as `Events.timeline`.
-
-        `position` and `seeked` are called on the client's own thread.
-        """
-        return _drain(
-            self._loop,
-            self._group.timeline(
-                program_id,
-                position=position,
-                delay_ms=delay_ms,
-                lookback_ms=lookback_ms,
-                seeked=seeked,
-            ),
-        )
 
 
 class _SyncProjects(_SyncGroup[Projects]):

@@ -229,16 +229,9 @@ def _range(
 
 
 def _point(point: IntervalFigures) -> SeriesPoint:
-    figures = point.figures
-    return SeriesPoint.model_construct(
-        time=point.time,
-        connections=figures.connections,
-        subscribers=figures.subscribers,
-        events=figures.events,
-        deliveries=figures.deliveries,
-        responses=figures.responses,
-        impressions=figures.impressions,
-    )
+    counted = SeriesPoint.model_fields.keys() - {"time"}
+    figures = {name: getattr(point.figures, name) for name in counted}
+    return SeriesPoint.model_construct(time=point.time, **figures)
 
 
 def _image_point(point: IntervalFigures) -> ImageSeriesPoint:

@@ -173,10 +173,5 @@ def _found(row: Any, project_id: str) -> Project:
 
 def _project(row: Any) -> Project:
     return Project.model_construct(
-        id=row["id"],
-        name=row["name"],
-        description=row["description"],
-        metadata=orjson.loads(row["metadata"]),
-        created_time=row["created_time"],
-        updated_time=row["updated_time"],
+        **{name: row[name] for name in Project.model_fields} | {"metadata": orjson.loads(row["metadata"])}
     )

@@ -172,19 +172,8 @@ class Revisions(Repository):
             before = _found(await connection.fetchrow(_GET_LOCKED, account, project_id, revision_id))
             after = change(before)
             try:
-                await connection.execute(
-                    _UPDATE,
-                    account,
-                    project_id,
-                    revision_id,
-                    after.title,
-                    after.description,
-                    after.version,
-                    after.status,
-                    orjson.dumps(after.content).decode(),
-                    after.updated_by,
-                    after.updated_time,
-                )
+                changes = (after.updated_by, after.updated_time)
+                await connection.execute(_UPDATE, account, project_id, revision_id, *_said(after), *changes)
             except asyncpg.UniqueViolationError as error:
                 raise _taken(after) from error
             changed = changed_fields(before, after, WRITABLE)
@@ -212,19 +201,14 @@ def _found(row: Any) -> Revision:
 
 
 def _values(revision: Revision) -> tuple[object, ...]:
-    return (
-        revision.project_id,
-        revision.id,
-        revision.title,
-        revision.description,
-        revision.version,
-        revision.status,
-        orjson.dumps(revision.content).decode(),
-        revision.created_by,
-        revision.updated_by,
-        revision.created_time,
-        revision.updated_time,
-    )
+    made = (revision.created_by, revision.updated_by, revision.created_time, revision.updated_time)
+    return (revision.project_id, revision.id, *_said(revision), *made)
+
+
+def _said(revision: Revision) -> tuple[object, ...]:
+    """The columns that callers write, in the order of the statements."""
+    content = orjson.dumps(revision.content).decode()
+    return (revision.title, revision.description, revision.version, revision.status, content)
 
 
 def _revision(row: Any) -> Revision:

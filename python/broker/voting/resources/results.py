@@ -62,9 +62,7 @@ class ResultsParams(Model):
 async def _get_report(context: Context, params: ResponseReportParams) -> ResponseReport:
     counts = await _reported(context, params)
     return ResponseReport.model_construct(
-        account_id=params.account_id,
-        project_id=params.project_id,
-        program_id=params.program_id,
+        **dict(params),
         responses=[_entry(count) for count in counts if any(count.totals) or count.impressions],
     )
 
@@ -75,9 +73,7 @@ async def _get_integrity(context: Context, params: ResponseReportParams) -> Inte
     minutes, networks = await patterns.stored.read([count.uid for count in counts])
     required = (await context.services.audience.visitors.rules(params.account_id)).required
     return IntegrityReport.model_construct(
-        account_id=params.account_id,
-        project_id=params.project_id,
-        program_id=params.program_id,
+        **dict(params),
         polls=[
             examine_votes(
                 count,
