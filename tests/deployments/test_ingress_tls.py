@@ -12,6 +12,7 @@ import pytest
 
 from broker.deployments.http_key_pair import read_certificate
 from broker.deployments.ingress_certificate import IngressCertificate
+from broker.deployments.ingress_start import certificate_file
 from broker.deployments.ports import free_port
 from broker.rest.callers import HEADER, PUBLIC
 from broker.settings import SettingError, Settings
@@ -46,6 +47,12 @@ class Stage:
     def renew(self, days: float) -> bytes:
         """Put another certificate in the place of the one before, and return it."""
         return make_certificate(self.directory, HOST, days).read_bytes()
+
+    def fail_to_start(self) -> None:
+        """As Ray exchanges HAProxy, but the new process ends at once; the one before goes on."""
+        self.ingress.write_as_ray({"broker": ("/", [self.replica])})
+        process = self.ingress.start(["-db", "-f", str(self.ingress.config), "-no-such-option"])
+        assert process.wait(30) != 0
 
     def dial(self, trusted: bytes, sent: bytes = b"", source: str = "127.0.0.1") -> ssl.SSLSocket:
         raw = socket.create_connection(("127.0.0.1", self.port), 20, (source, 0))
@@ -118,6 +125,34 @@ async def test_the_certificate_is_exchanged_and_connections_go_on(stage: Stage) 
     stage.run()
     with stage.dial(new) as later:
         assert ask(later)[0] == 200
+
+
+async def test_a_certificate_that_a_failed_start_left_unread_is_given_again(stage: Stage) -> None:
+    stage.run()
+    new = stage.renew(days=30)
+    stage.fail_to_start()
+    assert certificate_file(stage.ingress.config).read_bytes() == read_certificate(stage.settings)
+    await stage.watch.look()
+    with stage.dial(new) as peer:
+        assert ask(peer)[0] == 200
+    assert stage.expiry_s() - time.time() > 29 * 86_400
+
+
+async def test_the_end_of_what_is_served_is_reported_while_an_exchange_fails(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.run()
+    old, new = stage.file.read_bytes(), stage.renew(days=30)
+    # Too long for an exchange, not for a start.
+    stage.file.write_bytes(new + 20 * new.partition(b"-----BEGIN PRIVATE KEY-----")[0])
+    stage.fail_to_start()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            await stage.watch.look()
+    assert [record.message for record in caplog.records] == ["certificate_not_exchanged"]
+    assert stage.expiry_s() - time.time() < 86_400
+    with stage.dial(old) as peer:
+        assert ask(peer)[0] == 200
 
 
 async def test_half_a_renewal_changes_nothing_and_stops_no_start(
