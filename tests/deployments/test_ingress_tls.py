@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.anyio
 class Stage:
     """An ingress that speaks TLS too, with a replica."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **limits: str) -> None:
         self.directory = directory
         self.file = make_certificate(directory, HOST)
         self.port = free_port()
@@ -36,7 +37,10 @@ class Stage:
         self.settings = Settings.load({}, http_tls_key=str(self.file), **names)
         self.replica = Replica("one")
         self.ingress = Ingress(
-            HTTP_TLS_PORT=str(self.port), HTTP_TLS_CERTIFICATE=str(self.file), HTTP_TLS_KEY=str(self.file)
+            HTTP_TLS_PORT=str(self.port),
+            HTTP_TLS_CERTIFICATE=str(self.file),
+            HTTP_TLS_KEY=str(self.file),
+            **limits,
         )
         self.watch = IngressCertificate(self.settings, lambda: [self.ingress.config])
 
@@ -220,3 +224,21 @@ def test_old_versions_are_refused(stage: Stage) -> None:
 def test_a_port_needs_a_certificate_and_is_its_own(given: dict[str, str], told: str) -> None:
     with pytest.raises(SettingError, match=f"^BROKER_HTTP_TLS_PORT: {told}"):
         Settings.load({f"BROKER_{name}": value for name, value in given.items()})
+
+
+def test_named_addresses_are_counted_when_their_handshakes_are_done(tmp_path: Path) -> None:
+    """HAProxy has no rule between a PROXY header and TLS: a limit that docs/front-doors.md states."""
+    stage = Stage(tmp_path, HTTP_CONNECTIONS_PER_ADDRESS="2")
+    stage.run()
+    header, content = proxy_header.binary("192.0.2.7"), stage.file.read_bytes()
+    with ExitStack() as open_ones:
+        for _ in range(5):
+            raw = socket.create_connection(("127.0.0.1", stage.port), 20, (NAMING_DOOR, 0))
+            open_ones.enter_context(raw).sendall(header)
+        for _ in range(2):
+            peer = open_ones.enter_context(stage.dial(content, header, NAMING_DOOR))
+            assert ask(peer, is_last=False)[0] == 200
+        with suppress(ConnectionError, ssl.SSLEOFError), stage.dial(content, header, NAMING_DOOR) as third:
+            assert third.recv(1) == b""
+    stage.ingress.end()
+    stage.replica.end()

@@ -5,8 +5,9 @@ management guide) and goes on with all connections. A process of HAProxy that st
 of replicas, reads the file beside its configuration, which is written anew before it starts.
 
 If it does not start, the process before it goes on with the certificate that it has, whatever the file says.
-So the watch asks HAProxy which one it serves ("show ssl cert"), exchanges what differs, and reports that one's
-end. HAProxy tells only the server's own certificate: a chain that alone has changed is seen by the file.
+So the watch asks HAProxy which one it serves ("show ssl cert"), exchanges what differs, and reports the end
+of what is served. HAProxy tells the server's own certificate: a chain that alone has changed is seen by the
+file.
 """
 
 import asyncio
