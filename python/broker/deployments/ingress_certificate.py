@@ -69,7 +69,7 @@ class IngressCertificate:
             _log.info("certificate_exchanged", extra={"door": "http"})
 
     def figures(self) -> Iterator[Sample]:
-        """When the certificate that HAProxy serves expires; nothing while it does not answer."""
+        """When the certificate that HAProxy serves expires, as it last answered; nothing before that."""
         if self._expiry_s is not None:
             yield Sample(catalogue.CERTIFICATE_EXPIRY.name, ("http",), self._expiry_s)
 
