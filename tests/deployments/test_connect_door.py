@@ -23,6 +23,7 @@ from broker.domain import values
 from broker.metrics.counts import HTTP_RESPONSES, OPERATIONS
 from broker.rest import access_log
 from broker.rest.callers import HEADER
+from broker.setup_error import SetupError
 from broker.storage.gateways import GatewayRow, Gateways
 from tests.asgi import ask
 from tests.deployments.ingress_stage import KEY, Ingress, Replica, call, parse
@@ -96,6 +97,16 @@ async def test_both_ways_answer_alike(
                 status, said, body = await ask_file(tmp_path / "door", target, headers)
                 assert (status, said) == (told.status, told.headers | {"content-length": str(len(body))})
                 assert settle(body) == settle(told.body), target
+
+
+async def test_a_directory_that_others_can_write_gets_no_door(world: World, tmp_path: Path) -> None:
+    """They could put a file of theirs in the place of ours."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(SetupError, match="open can be written by others"):
+        async with open_door(world, tmp_path / "open" / "door"):
+            pass
+    assert not list((tmp_path / "open").iterdir())
 
 
 def settle(body: bytes) -> Any:

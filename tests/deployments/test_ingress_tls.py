@@ -6,12 +6,14 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from broker.deployments.http_key_pair import read_certificate
 from broker.deployments.ingress_certificate import IngressCertificate
+from broker.deployments.ingress_start import certificate_file
 from broker.deployments.ports import free_port
 from broker.rest.callers import HEADER, PUBLIC
 from broker.settings import SettingError, Settings
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.anyio
 class Stage:
     """An ingress that speaks TLS too, with a replica."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **limits: str) -> None:
         self.directory = directory
         self.file = make_certificate(directory, HOST)
         self.port = free_port()
@@ -35,7 +37,10 @@ class Stage:
         self.settings = Settings.load({}, http_tls_key=str(self.file), **names)
         self.replica = Replica("one")
         self.ingress = Ingress(
-            HTTP_TLS_PORT=str(self.port), HTTP_TLS_CERTIFICATE=str(self.file), HTTP_TLS_KEY=str(self.file)
+            HTTP_TLS_PORT=str(self.port),
+            HTTP_TLS_CERTIFICATE=str(self.file),
+            HTTP_TLS_KEY=str(self.file),
+            **limits,
         )
         self.watch = IngressCertificate(self.settings, lambda: [self.ingress.config])
 
@@ -46,6 +51,12 @@ class Stage:
     def renew(self, days: float) -> bytes:
         """Put another certificate in the place of the one before, and return it."""
         return make_certificate(self.directory, HOST, days).read_bytes()
+
+    def fail_to_start(self) -> None:
+        """As Ray exchanges HAProxy, but the new process ends at once; the one before goes on."""
+        self.ingress.write_as_ray({"broker": ("/", [self.replica])})
+        process = self.ingress.start(["-db", "-f", str(self.ingress.config), "-no-such-option"])
+        assert process.wait(30) != 0
 
     def dial(self, trusted: bytes, sent: bytes = b"", source: str = "127.0.0.1") -> ssl.SSLSocket:
         raw = socket.create_connection(("127.0.0.1", self.port), 20, (source, 0))
@@ -120,6 +131,34 @@ async def test_the_certificate_is_exchanged_and_connections_go_on(stage: Stage) 
         assert ask(later)[0] == 200
 
 
+async def test_a_certificate_that_a_failed_start_left_unread_is_given_again(stage: Stage) -> None:
+    stage.run()
+    new = stage.renew(days=30)
+    stage.fail_to_start()
+    assert certificate_file(stage.ingress.config).read_bytes() == read_certificate(stage.settings)
+    await stage.watch.look()
+    with stage.dial(new) as peer:
+        assert ask(peer)[0] == 200
+    assert stage.expiry_s() - time.time() > 29 * 86_400
+
+
+async def test_the_end_of_what_is_served_is_reported_while_an_exchange_fails(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.run()
+    old, new = stage.file.read_bytes(), stage.renew(days=30)
+    # Too long for an exchange, not for a start.
+    stage.file.write_bytes(new + 20 * new.partition(b"-----BEGIN PRIVATE KEY-----")[0])
+    stage.fail_to_start()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            await stage.watch.look()
+    assert [record.message for record in caplog.records] == ["certificate_not_exchanged"]
+    assert stage.expiry_s() - time.time() < 86_400
+    with stage.dial(old) as peer:
+        assert ask(peer)[0] == 200
+
+
 async def test_half_a_renewal_changes_nothing_and_stops_no_start(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,3 +224,21 @@ def test_old_versions_are_refused(stage: Stage) -> None:
 def test_a_port_needs_a_certificate_and_is_its_own(given: dict[str, str], told: str) -> None:
     with pytest.raises(SettingError, match=f"^BROKER_HTTP_TLS_PORT: {told}"):
         Settings.load({f"BROKER_{name}": value for name, value in given.items()})
+
+
+def test_named_addresses_are_counted_when_their_handshakes_are_done(tmp_path: Path) -> None:
+    """HAProxy has no rule between a PROXY header and TLS: a limit that docs/front-doors.md states."""
+    stage = Stage(tmp_path, HTTP_CONNECTIONS_PER_ADDRESS="2")
+    stage.run()
+    header, content = proxy_header.binary("192.0.2.7"), stage.file.read_bytes()
+    with ExitStack() as open_ones:
+        for _ in range(5):
+            raw = socket.create_connection(("127.0.0.1", stage.port), 20, (NAMING_DOOR, 0))
+            open_ones.enter_context(raw).sendall(header)
+        for _ in range(2):
+            peer = open_ones.enter_context(stage.dial(content, header, NAMING_DOOR))
+            assert ask(peer, is_last=False)[0] == 200
+        with suppress(ConnectionError, ssl.SSLEOFError), stage.dial(content, header, NAMING_DOOR) as third:
+            assert third.recv(1) == b""
+    stage.ingress.end()
+    stage.replica.end()

@@ -23,6 +23,7 @@ import orjson
 from broker.clock import Clock
 from broker.concurrency.tasks import run_once
 from broker.deployments.ingress import CONNECT
+from broker.deployments.private_paths import require_private
 from broker.errors import BrokerError, InsufficientScope
 from broker.gateway.gateway import Gateway
 from broker.metrics.counts import HTTP_RESPONSES, OPERATION_SECONDS, OPERATIONS
@@ -55,8 +56,14 @@ class ConnectDoor:
         self._refresh: asyncio.Task[None] | None = None
 
     def open(self, path: Path) -> None:
-        """Answer at `path`, in the place of a gateway before this one. Raises OSError."""
+        """Answer at `path`, in the place of a gateway before this one.
+
+        Raises:
+            OSError: the file cannot be made.
+            SetupError: another user could put a file of theirs in its place, and answer for us.
+        """
         path.parent.mkdir(mode=0o700, exist_ok=True)
+        require_private(path.parent.resolve(), "the directory of the ingress")
         self._server.answer_connects(
             path,
             self._known.directory,

@@ -122,7 +122,7 @@ class GatewayActor:
             self._door = ConnectDoor(self._gateway, known, services.clock, key)
             try:
                 self._door.open(directory / CONNECT_FILE)
-            except OSError as error:  # then the API answers
+            except (OSError, SetupError) as error:  # then the API answers
                 _log.warning("gateway_answers_no_connects", extra={"cause": str(error)})
         return port
 
