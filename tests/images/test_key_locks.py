@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import psutil
@@ -55,6 +56,22 @@ def test_who_gives_up_waiting_leaves_nothing_held(tmp_path: Path) -> None:
         async with asyncio.timeout(10), locks.held("key"):
             pass
         assert psutil.Process().num_fds() == before
+
+    asyncio.run(go())
+
+
+def test_who_holds_many_keys_holds_up_nobody_with_another(tmp_path: Path) -> None:
+    """Keys shared a thousand files, and whoever waited with twenty of them held up one in fifty others."""
+
+    async def go() -> None:
+        locks = KeyLocks(tmp_path)
+        async with AsyncExitStack() as held:
+            for number in range(200):
+                await held.enter_async_context(locks.held(f"held {number}"))
+            async with asyncio.timeout(30):
+                for number in range(200):
+                    async with locks.held(f"free {number}"):
+                        pass
 
     asyncio.run(go())
 

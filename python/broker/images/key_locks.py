@@ -1,19 +1,20 @@
 """Mutual exclusion per key, over all processes of a node.
 
-A key has one of a fixed number of files, which is locked as a whole (flock(2)). Two keys may share one, which
-costs time and is never wrong; who holds one must not ask for another of the same directory. A process that
+A key is one byte of an empty file, locked by itself with an open file description lock (fcntl(2)). Its place
+is 62 bits of a hash, so two keys do not meet: somebody who waits for places while holding a lock would hold
+up whoever asks for another key. Who holds one must not ask for another of the same directory. A process that
 dies gives up its locks. Where the disk is full or broken nobody waits for anybody.
 """
 
 import asyncio
 import fcntl
+import hashlib
 import os
-import zlib
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-_LOCKS = 1_024
 _LOOK_S = 0.02  # between looks at a lock that another process holds
 
 
@@ -27,25 +28,27 @@ class KeyLocks:
     @asynccontextmanager
     async def held(self, key: str) -> AsyncIterator[None]:
         """Hold the key's lock. Safe to cancel while it waits."""
-        descriptor = self._open(key)
+        descriptor = self._open()
         try:
-            while descriptor is not None and not _try_lock(descriptor):  # noqa: ASYNC110  # a file
+            while descriptor is not None and not _try_lock(descriptor, key):  # noqa: ASYNC110  # a file
                 await asyncio.sleep(_LOOK_S)
             yield
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _open(self, key: str) -> int | None:
-        path = self._directory / str(zlib.crc32(key.encode()) % _LOCKS)
+    def _open(self) -> int | None:
         with suppress(OSError):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return os.open(self._directory / "locks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return None
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, key: str) -> bool:
+    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+    place = int.from_bytes(digest, "big") >> 2
+    lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
     except BlockingIOError:
         return False
     return True
