@@ -144,7 +144,7 @@ test: lint ## Everything, in the order of speed.
 	$(MAKE) --no-print-directory -j3 test-python test-product test-adversity
 
 # All three wait more than they compute, so they run beside each other.
-PYTEST := $(BIN)/pytest --durations=12 --durations-min=5
+PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -v '^tests/adversity/' | sort)
 .PHONY: test-python test-product test-adversity
 test-python: build ## The tests without Ray; part of `make test`.
