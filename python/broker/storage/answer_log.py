@@ -7,7 +7,8 @@ all, since the outcomes that it would keep for its senders are not those of its 
 the records because readers want nothing else.
 
 Nothing is written either when the row of a shard that the counter knows to be the newest is not there: the
-database has lost rows then, and totals that go on from those of before would count what is gone.
+database has lost rows then, and totals that go on from those of before would count what is gone. Shards of
+which only memory is asked are looked at as well (`AnswerLog.require`).
 
 A commit adds a row of records to each shard that it touches. So that a poll of an hour does not become a
 hundred thousand rows, rows are merged when they are many: those of one level, from the oldest on, become one
@@ -77,6 +78,13 @@ WITH fence AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM lost),
     ARRAY(SELECT DISTINCT poll FROM held WHERE sealed), ARRAY(SELECT DISTINCT poll FROM written)
 """  # noqa: S608  # a constant
+_HAS_LOST = """
+SELECT EXISTS (SELECT FROM owner_slots WHERE slot = $1 AND generation = $2), EXISTS (
+    SELECT FROM unnest($3::text::bigint[], $4::text::smallint[], $5::text::bigint[]) AS n(poll, shard, newest)
+    JOIN answer_polls p ON p.uid = n.poll
+    WHERE NOT EXISTS (
+        SELECT FROM answer_records r WHERE r.poll = n.poll AND r.shard = n.shard AND r.number = n.newest))
+"""
 # The deletion is done before the insertion, which may use a number again.
 _MERGE = f"""
 WITH fence AS MATERIALIZED (
@@ -206,6 +214,22 @@ class AnswerLog(Fence):
         if sealed:
             raise Sealed(frozenset(sealed))
         return set(existing)
+
+    async def require(self, generation: int, newest: Sequence[tuple[int, int, int]]) -> None:
+        """Assert that each (poll, shard) still has its newest row, by number, or that its poll is gone.
+
+        Raises:
+            Fenced: another has the slot.
+            RecordsLost: one has not.
+            Unavailable: nobody knows.
+        """
+        columns = [_literal(column) for column in zip(*newest, strict=True)]
+        async with self._database.connection() as connection:
+            is_held, is_lost = await connection.fetchrow(_HAS_LOST, self._slot, generation, *columns)
+            if not is_held:
+                raise await refusal(connection, self._slot, generation)
+        if is_lost:
+            raise RecordsLost(self._slot)
 
     async def merge(self, generation: int, poll: int, shard: int) -> None:
         """Merge the shard's rows until each level has fewer than `MERGED_ROWS`; the last has what comes.

@@ -175,6 +175,38 @@ async def test_tally_ahead_of_its_database_is_read_again(dsn: str, poll: int) ->
         assert await counter.submit(batch("d", 4, poll, [vote(poll, "joe", 1)]), 5) == (b"\x00",)
 
 
+@pytest.mark.parametrize("is_generation_lost", [True, False])
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_a_repeated_vote_that_its_database_has_lost_counts_again(
+    dsn: str, poll: int, is_alone: bool, is_generation_lost: bool
+) -> None:
+    """Nothing is written for such a poll, so no write tells that memory is ahead."""
+    (other,) = await make_polls_of_another(dsn)
+    again = Group(poll, 0, False, vote(poll, "bob", 0))
+    async with open_counter(dsn) as counter:
+        await counter.submit(batch("d", 1, poll, [vote(poll, "ann", 1)]), 5)
+        assert await counter.submit(VoteBatch("d", 2, (again,)), 5) == (b"\x01",)
+        assert await counter.submit(VoteBatch("d", 3, (again,)), 5) == (b"\x00",)
+        await fetch(dsn, "DELETE FROM answer_records WHERE number = 2")
+        await fetch(dsn, "UPDATE answer_tallies SET totals = '{0,1}'")
+        if is_generation_lost:
+            await fetch(dsn, "UPDATE owner_slots SET generation = generation - 1")
+        groups = (again,) if is_alone else (again, Group(other, 0, False, vote(other, "eve", 0)))
+        assert await counter.submit(VoteBatch("e", 1, groups), 5) == (b"\x01",) * len(groups)
+        assert await read_totals(dsn, poll) == [1, 1]
+
+
+async def test_older_counter_answers_no_repeated_vote(dsn: str, poll: int) -> None:
+    """What it remembers may have changed since."""
+    async with open_counter(dsn) as older:
+        await older.submit(batch("d", 1, poll, [vote(poll, "ann", 0)]), 5)
+        async with open_counter(dsn) as newer:
+            changed = batch("e", 1, poll, [vote(poll, "ann", 1)], change=True)
+            assert await newer.submit(changed, 5) == (b"\x01",)
+            late = await older.submit(batch("e", 2, poll, [vote(poll, "ann", 0)], change=True), 5)
+            assert isinstance(late, Unavailable)
+
+
 async def test_older_counter_is_shut_out_and_over(dsn: str, poll: int) -> None:
     async with open_counter(dsn) as older:
         await older.submit(batch("d", 1, poll, [vote(poll, "ann", 0)]), 5)

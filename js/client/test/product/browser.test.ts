@@ -57,7 +57,8 @@ test("the browser needs no library that its package does not bring", async () =>
   assert.ok(!stdout.includes("not found"), stdout);
 });
 
-// Those that wait for a token's end come first; the others run beside them.
+// Those that wait for a token's end come first; the others run beside them. Those that count connections wait as
+// long for an answer as viewers do: on a busy machine one may take longer than TIMING allows, and a new one is made.
 describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
   test("a token that ends is renewed before, and private events go on", async () => {
     const programId = await makeProgram(admin, { access: "private" });
@@ -68,10 +69,10 @@ describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
       return logIn();
     });
     await page.evaluate(
-      async ({ url, programId, timing }) => {
+      async ({ url, programId }) => {
         const scope = window as any;
         scope.heard = [];
-        const client = new OnAir.Client(url, { timing, token: () => scope.logIn() });
+        const client = new OnAir.Client(url, { token: () => scope.logIn() });
         const subscription = client.subscribe(programId);
         subscription.addEventListener("event", ({ detail }) => scope.heard.push(detail.metadata.number));
         subscription.addEventListener("end", ({ detail }) => {
@@ -79,7 +80,7 @@ describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
         });
         await subscription.ready;
       },
-      { url: URL_OF_BROKER, programId, timing: TIMING },
+      { url: URL_OF_BROKER, programId },
     );
     // Tokens of this instance live for twenty seconds.
     const ended = sleep(20_500);
@@ -142,16 +143,16 @@ describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
     const tabs = [await openPage(context, pages.url), await openPage(context, pages.url)] as const;
     for (const tab of tabs) {
       await tab.evaluate(
-        async ({ url, programId, timing }) => {
+        async ({ url, programId }) => {
           const scope = window as any;
           scope.heard = [];
-          const client = OnAir.openShared("/counted-worker.js", url, { timing, name: programId });
+          const client = OnAir.openShared("/counted-worker.js", url, { name: programId });
           const subscription = client.subscribe(programId, { history: 5 });
           subscription.addEventListener("event", ({ detail }) => scope.heard.push(detail.metadata.number));
           await subscription.ready;
           scope.client = client;
         },
-        { url: URL_OF_BROKER, programId, timing: TIMING },
+        { url: URL_OF_BROKER, programId },
       );
       // The second tab asks for what the first one has seen.
       if (tab === tabs[0]) await publish(admin, programId, 3);
@@ -272,17 +273,17 @@ describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
     const ids = await Promise.all(upTo(150).map(() => makeProgram(admin)));
     const page = await openPage(browser, pages.url);
     await page.evaluate(
-      async ({ url, ids, programId, timing }) => {
+      async ({ url, ids, programId }) => {
         const scope = window as any;
         scope.heard = [];
-        const client = new OnAir.Client(url, { timing });
+        const client = new OnAir.Client(url);
         const others = Array.from({ length: 999 - ids.length }, () => client.subscribe(programId));
         const subscriptions = [...ids.map((id) => client.subscribe(id)), ...others];
         const last = client.subscribe(programId);
         last.addEventListener("event", ({ detail }) => scope.heard.push(detail.metadata.number));
         await Promise.all([...subscriptions, last].map((each) => each.ready));
       },
-      { url: URL_OF_BROKER, ids, programId, timing: TIMING },
+      { url: URL_OF_BROKER, ids, programId },
     );
     await publish(admin, programId, 2);
     assert.deepEqual(await hear(page, 1), [0, 1]);

@@ -127,14 +127,16 @@ def listen_at_file(directory: Path | None) -> None:
 
 
 def _open_file(path: Path) -> socket.socket:
-    """A socket that listens at `path`. Raises OSError, and leaves nothing there."""
+    """A socket that is bound to `path`; who connects is refused until the server listens.
+
+    Raises OSError, and leaves nothing there.
+    """
     path.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         door.bind(str(path))
         path.chmod(0o600)
-        door.listen()
     except OSError:
         door.close()
         path.unlink(missing_ok=True)

@@ -7,7 +7,8 @@ are the senders answered.
 When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which.
 The counter then drops the tallies and senders that it touched, and reads them from the database again once
 nothing is in doubt there; a batch that was committed is recognised by its sender and number. The same happens
-when the database turns out to have lost commits.
+when the database turns out to have lost commits. So that a vote that was counted before is answered by what
+the database has, and not by memory alone, it is asked for the newest row of tallies that do not change.
 
 Bounds: those of the group commit, and the time that an unused tally stays in memory.
 """
@@ -167,7 +168,7 @@ class Counter:
         sealed = frozenset[int]().union(*(error.polls for error in earlier if isinstance(error, Sealed)))
         work = Work(self._tallies, self._senders, sealed)
         replies = [work.count(pending.batch) for pending in group]
-        gone = await self._store(work, generation)
+        gone = await self._store(group, work, generation)
         for _, outcomes in work.senders.values():  # without batches that were counted before
             _tell(outcomes)
         for pending in group:
@@ -191,15 +192,23 @@ class Counter:
 
     # -- how a group is counted
 
-    async def _store(self, work: Work, generation: int) -> set[int]:
+    def _unchanged(self, group: Sequence[_Pending], work: Work) -> list[tuple[int, int, int]]:
+        """The newest row of each shard with rows that a group asks for and does not change."""
+        keys = {(each.poll, each.shard) for pending in group for each in pending.batch.groups}
+        known = ((key, self._tallies.get(key)) for key in keys - work.news.keys())
+        return [(*key, counted.newest) for key, counted in known if counted is not None and counted.newest]
+
+    async def _store(self, group: Sequence[_Pending], work: Work, generation: int) -> set[int]:
         """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
         writes = work.writes()
-        if not writes and not work.has_keys:
-            return set()
         try:
+            if unchanged := self._unchanged(group, work):
+                await self._stored.require(generation, unchanged)
+            if not writes and not work.has_keys:
+                return set()
             existing = await self._stored.commit(generation, writes, work.sender_writes())
         except RecordsLost:
-            _log.error("answers_lost", extra={"slot": self._slot, "polls": len(writes)})
+            _log.error("answers_lost", extra={"slot": self._slot, "polls": len(writes) + len(unchanged)})
             LOSSES.add()
             raise Unavailable(LATE, retry_after_s=1, log_text="records_lost") from None
         now_s = self._clock.monotonic_s()
