@@ -407,6 +407,21 @@ def test_a_replica_of_this_node_is_called_at_its_socket_file_or_else_by_tcp(
     replica.end()
 
 
+@pytest.mark.parametrize("act", ["drop", "garbage", "half"])
+def test_a_long_body_on_a_kept_connection_is_never_lost_in_silence(ingress: Ingress, act: str) -> None:
+    """The client's connection is kept between the two, that to the replica is not."""
+    body = b"." * 20_000
+    with socket.create_connection(("127.0.0.1", ingress.port), 20) as peer:
+        for target in ("x", act):
+            peer.sendall(
+                f"POST /{target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n".encode()
+            )
+            peer.sendall((b"Connection: close\r\n" if target == act else b"") + b"\r\n" + body)
+            if target == "x":
+                assert peer.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert_ours(read_all(peer), 503, "outcome_unknown")
+
+
 def test_a_socket_file_whose_path_is_too_long_is_left_out(replica: Replica) -> None:
     ingress = Ingress("bi-" + "x" * 74)  # with the names in it, of 95 and of 99 bytes
     try:
