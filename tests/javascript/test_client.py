@@ -1,5 +1,6 @@
 """The JavaScript client: its pure parts, its size, and the product in Node and in a real browser."""
 
+import fcntl
 import gzip
 import json
 import os
@@ -59,7 +60,9 @@ def unpack_browser() -> None:
     """Before several processes would do so at once, and run what another one still writes."""
     TEMPORARY.mkdir(parents=True, exist_ok=True)
     code = "import('@sparticuz/chromium').then((chromium) => chromium.default.executablePath())"
-    subprocess.run(["node", "-e", code], cwd=ROOT, env={**os.environ, **CHROMIUM}, check=True, timeout=60)
+    with (TEMPORARY / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests run in several processes
+        subprocess.run(["node", "-e", code], cwd=ROOT, env={**os.environ, **CHROMIUM}, check=True, timeout=60)
 
 
 def run_with(instance: Instance, *names: str, timeout_s: float = 240) -> None:

@@ -138,10 +138,14 @@ export async function servePages(): Promise<Pages> {
 /** What the package's own flags lack of a browser is left as it is: origins are checked, pages have processes. */
 const FLAGS = ["--no-sandbox", "--disable-gpu"];
 
-/** Chromium from its npm package, with the libraries that it brings. */
+/** Chromium from its npm package, with the libraries that it brings. Now and then it crashes while it starts. */
 export async function openBrowser(env = process.env): Promise<Browser> {
   const executablePath = await serverless.executablePath();
-  return chromium.launch({ executablePath, args: FLAGS, headless: true, env: env as Record<string, string> });
+  const options = { executablePath, args: FLAGS, headless: true, env: env as Record<string, string> };
+  return chromium.launch(options).catch((error) => {
+    if (!String(error).includes("SIGSEGV")) throw error;
+    return chromium.launch(options);
+  });
 }
 
 /**
