@@ -141,9 +141,9 @@ lint-js: ## TypeScript; part of `make lint`.
 
 test: lint ## Everything, in the order of speed.
 	cargo test --quiet
-	$(MAKE) --no-print-directory -j3 test-python test-product test-adversity
+	$(MAKE) --no-print-directory -j2 test-product test-python test-adversity
 
-# All three wait more than they compute, so they run beside each other.
+# They wait more than they compute, so two run beside each other; three would time each other out on two cores.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -v '^tests/adversity/' | sort)
 .PHONY: test-python test-product test-adversity

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import asyncpg
+import hypothesis
 import pytest
 
 from broker.storage.embedded.server import EmbeddedPostgres
@@ -19,6 +20,10 @@ from tests.sweep import swept
 # Two thirds of the time of a test with a database were waits for the disk. Only a crash of the whole machine
 # can tell the difference; tests of what is durable start a server of their own.
 _HASTY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+# On a busy machine any example may take longer than Hypothesis allows by itself.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_sessionstart() -> None:

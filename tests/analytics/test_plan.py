@@ -160,7 +160,7 @@ def models(draw: st.DrawFn) -> Model:
     return model
 
 
-PROPERTY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+PROPERTY = settings(max_examples=200, suppress_health_check=list(HealthCheck))
 
 
 def check_complete(model: Model) -> None:

@@ -190,7 +190,7 @@ class _Slowly:
         return 0
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 3_000_000), max_size=25), st.integers(1, 5), st.integers(1, 2_000_000))
 async def test_buckets_are_those_of_the_slow_obvious_version(
     database: Database, steps: list[int], burst: int, each_us: int

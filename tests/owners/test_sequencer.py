@@ -82,7 +82,7 @@ GROUP = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(GROUP, st.integers(-50, 50)), min_size=1, max_size=8))
 def test_pushes_are_those_of_the_model(groups: list[tuple[list[Any], int]]) -> None:
     database = tables()

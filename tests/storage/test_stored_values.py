@@ -151,7 +151,7 @@ def store(runner: asyncio.Runner, migrated_dsn: str) -> Iterator[Store]:
 
 
 def test_together_is_as_one_by_one(store: Store) -> None:
-    @settings(max_examples=250, deadline=None)
+    @settings(max_examples=250)
     @given(groups())
     def check(wanted: list[list[Arguments]]) -> None:
         assert store.together(wanted) == store.apart(wanted)
