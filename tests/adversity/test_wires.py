@@ -102,7 +102,7 @@ async def test_owner_whose_database_is_cut_off_all_the_time(postgres_server: str
         log: list[Push] = []
         watching = asyncio.create_task(watch(owner, log))
         try:
-            logs = await asyncio.gather(*(produce(owner, by, 40) for by in range(4)))
+            logs = await asyncio.gather(*(produce(owner, by, 120) for by in range(4)))
             connection = await asyncpg.connect(postgres_dsn)
             stored = [
                 Stored(seq, short_id(id_), *by) for seq, id_, *by in await connection.fetch(STORED, "p")
