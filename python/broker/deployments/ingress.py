@@ -80,7 +80,7 @@ _GATEWAY = "gateway"
 _GATEWAY_LOOK = "check inter 1s fastinter 250ms rise 1 fall 1 observe layer7 error-limit 1 on-error mark-down"
 _CONNECT_S = 1  # for the gateway's answer, which takes 10 us, and for a replica's
 _CONNECTIONS = 500  # at a time, of each of two processes; the gateway has 1,024
-# The first alone shares none with other clients; a client's next request would still go over its last one's.
+# With `http-reuse never` alone, HAProxy still sends a client's next request over the connection of its last.
 _OWN_CONNECTION = ("    http-reuse never", "    option http-server-close")
 _SPARED = 2  # replicas, of which one is a spare
 _FULL = "maxconn 128"  # at a time, over which the spare takes them; two processes share no wake-ups or caches

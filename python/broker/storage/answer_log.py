@@ -7,8 +7,8 @@ all, since the outcomes that it would keep for its senders are not those of its 
 the records because readers want nothing else.
 
 Nothing is written either when the row of a shard that the counter knows to be the newest is not there: the
-database has lost rows then, and totals that go on from those of before would count what is gone. Shards of
-which only memory is asked are looked at as well (`AnswerLog.require`).
+database has lost rows then, and totals that go on from those of before would count what is gone.
+`AnswerLog.require` checks the same for shards to which a commit writes nothing.
 
 A commit adds a row of records to each shard that it touches. So that a poll of an hour does not become a
 hundred thousand rows, rows are merged when they are many: those of one level, from the oldest on, become one
@@ -216,12 +216,12 @@ class AnswerLog(Fence):
         return set(existing)
 
     async def require(self, generation: int, newest: Sequence[tuple[int, int, int]]) -> None:
-        """Assert that each (poll, shard) still has its newest row, by number, or that its poll is gone.
+        """Check that each (poll, shard, number) names a row that is still there, or a poll that was deleted.
 
         Raises:
             Fenced: another has the slot.
-            RecordsLost: one has not.
-            Unavailable: nobody knows.
+            RecordsLost: a row is missing.
+            Unavailable: the database cannot be asked, or has lost who has the slot.
         """
         columns = [_literal(column) for column in zip(*newest, strict=True)]
         async with self._database.connection() as connection:

@@ -7,8 +7,9 @@ are the senders answered.
 When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which.
 The counter then drops the tallies and senders that it touched, and reads them from the database again once
 nothing is in doubt there; a batch that was committed is recognised by its sender and number. The same happens
-when the database turns out to have lost commits. So that a vote that was counted before is answered by what
-the database has, and not by memory alone, it is asked for the newest row of tallies that do not change.
+when the database turns out to have lost commits. A group writes nothing for a tally that it does not
+change, such as one that gets only repeated votes. Such a group first checks that the database still has the
+tally's newest row: else a vote that a failover has lost would be acknowledged and never counted.
 
 Bounds: those of the group commit, and the time that an unused tally stays in memory.
 """
