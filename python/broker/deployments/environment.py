@@ -19,6 +19,9 @@ RAY_HOST = "127.0.0.1"
 SETUP_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """The variable in which Ray's workers find what to call first."""
 _SERVE_DRAIN_S = 1
+# Serve ends the ingress of a node that has been without a replica for as long. A replica that died is replaced
+# well before, and until then the ingress answers in our words.
+_INGRESS_KEPT_S = 60
 _PROXY_PORT = "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"
 _USUAL_PROXY_PORT = "8500"  # Ray Serve's own
 _PLACES = ("_CONFIG_FILE_LOC", "_SOCKET_PATH", "_STATE_BASE", "_STATE_FILE")
@@ -127,7 +130,7 @@ def serve_environment() -> dict[str, str]:
         "RAY_SERVE_USE_GRPC_BY_DEFAULT": "0",
         "RAY_SERVE_PROXY_USE_GRPC": "0",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
-        "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
+        "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(_INGRESS_KEPT_S),
         # An ingress that died is noticed within these, not after half a minute.
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
