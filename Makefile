@@ -9,7 +9,7 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks docs picture pictures screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests dashboards observability audit clean
+.PHONY: help check wheel hooks docs picture pictures screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack gameday lock manifests dashboards observability audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -167,6 +167,9 @@ conformance: build ## The WebSocket protocol cases against the native server.
 
 soak: build ## A million events under random faults; SOAK="--events 1000 --seed 7" and so on.
 	$(BIN)/python -m tests.adversity.soak $(SOAK)
+
+gameday: build ## Rehearse a final with a fault in each scene, and print a verdict; GAMEDAY="--scene 60 --viewers 1000" and so on.
+	$(BIN)/python -m tests.adversity.gameday $(GAMEDAY)
 
 adversity: build ## Two nodes, of which one is cut off and dies; standbys that lack events take over; two products on one database.
 	$(BIN)/python -m tests.adversity.two_nodes
