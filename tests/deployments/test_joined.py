@@ -24,7 +24,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from tests.adversity.faults import TITLES, hit
+from tests.adversity.faults import COUNTER, TITLES, hit
 from tests.adversity.two_nodes import HEAD, SECOND, Node, open_cluster
 from tests.deployments.haproxy_servers import list_replicas
 from tests.deployments.hostile import HARMLESS, HOSTILE
@@ -47,6 +47,7 @@ ROUTE_OF_PICTURES = "/api/v2/imgproxy"
 ROUTES = {"/": "broker", ROUTE_OF_PICTURES: "broker-images"}
 FORGED = {"X-Forwarded-For": "192.0.2.7", "X-Broker-Ingress": "0123456789abcdef operations 192.0.2.7"}
 BACK_S = 120.0
+BROKER = Path(sys.executable).with_name("broker")
 SLOW_START_S = 8.0  # shorter than Ray takes to give up a node that does not answer
 
 
@@ -319,22 +320,29 @@ def test_gateways_that_die_or_hang_come_back_without_a_conductor(cluster: Cluste
     assert len(living) == len(NODES), "the next one exchanges them"
 
 
-def test_a_node_that_drains_sends_its_viewers_away_and_takes_no_more(cluster: Cluster) -> None:
+def test_a_node_that_drains_sends_all_away_and_takes_no_more(cluster: Cluster) -> None:
     """A third node, by the hook that Kubernetes calls before it ends a pod."""
     instance, address = cluster.instance, cluster.environment["BROKER_RAY_ADDRESS"]
     environment = cluster.environment | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "RAY_ADDRESS": address,
         "POD_IP": THIRD,
-        "WS_PORT": str(instance.ws_port),
     }
     third = Node(THIRD, cluster.environment, [f"--address={address}"])
+    slots = (TITLES["owner"], COUNTER)
     try:
         with (
             _connect_in_time(f"ws://{THIRD}:{instance.ws_port}/api/v1/ws") as leaving,
             connect(f"ws://{HEAD}:{instance.ws_port}/api/v1/ws") as staying,
         ):
+            words = ("scale", "owners=4", "--database-url", str(instance.database_url))
+            subprocess.run([BROKER, *words], env=environment, timeout=BACK_S, check=True)
+            assert third.processes(TITLES["owner"])
+            programs = [f"leaving-{number}" for number in range(8)]  # enough for every owner
+            _publish(cluster, programs)
             subprocess.run(["/bin/bash", HOOK], env=environment, timeout=BACK_S, check=True)
+            assert not [process for title in slots for process in third.processes(title)]
+            _publish(cluster, programs)
             with pytest.raises(ConnectionClosed) as closed:
                 while "reconnect" in leaving.recv(BACK_S):  # which says when, before the end
                     continue
@@ -346,6 +354,16 @@ def test_a_node_that_drains_sends_its_viewers_away_and_takes_no_more(cluster: Cl
             socket.create_connection((THIRD, instance.ws_port), 10)
     finally:
         third.kill()
+
+
+def _publish(cluster: Cluster, programs: list[str]) -> None:
+    with httpx.Client(
+        base_url=f"{cluster.url(HEAD)}/api/v1", headers=cluster.token(), timeout=30
+    ) as producer:
+        for program in programs:
+            made = producer.post("/programs", json={"id": program, "name": program})
+            assert made.status_code in (201, 409), made.text  # there since an earlier call
+            producer.post(f"/programs/{program}/events", json={"event": "Score#update"}).raise_for_status()
 
 
 def _connect_in_time(url: str) -> ClientConnection:

@@ -113,6 +113,10 @@ class SlotActor(ABC, Generic[P]):
         """The operating system's number of this process; answers at once, also without a slot."""
         return os.getpid()
 
+    async def node_id(self) -> str:
+        """Ray's id of the node that this process is on."""
+        return ray.get_runtime_context().get_node_id()
+
     async def stop(self) -> None:
         """Take no more, store what waits, let go of the database; the pool kills the process after it."""
         if self._guard is not None:

@@ -11,13 +11,14 @@ name. Then the old one finishes its work and ends, and its callers find the newe
 two run for a moment, the fence lets only one of them write. An actor that hangs is exchanged automatically,
 because Ray watches processes and nodes, but not whether an actor responds. So is one whose node is gone, long
 before Ray finds out (`lost_nodes`); its end is not waited for, and its successor goes to a node that answers.
+On a cluster so is one whose node is about to leave, while there is another node.
 """
 
 import asyncio
 import itertools
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +35,7 @@ from broker.actors.named import (
     kill,
     list_names,
     list_slot_names,
+    live_nodes,
     number_of,
 )
 from broker.actors.placement import node_of, slot_name
@@ -68,6 +70,7 @@ class SlotPool:
         *,
         detached: bool,
         first_node: int = 0,
+        list_leaving: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Nothing is started yet.
 
@@ -77,6 +80,7 @@ class SlotPool:
             slots: how many there are.
             detached: actors outlive this process; otherwise they end with it or with `stop`.
             first_node: the place of slot 0 in the round of the nodes, so that kinds can differ in it.
+            list_leaving: gives the ids of the nodes that are about to leave the cluster; it may block.
         """
         self._kind = kind
         self._actor = actor
@@ -84,6 +88,7 @@ class SlotPool:
         self._dsn = dsn
         self._detached = detached
         self._first_node = first_node
+        self._list_leaving = list_leaving
         self._locks = [asyncio.Lock() for _ in range(slots)]  # one change of a slot at a time
         self._watching: list[list[asyncio.Task[None]]] | None = None  # by slot, while `watch` runs
         self._held: dict[int, Any] = {}  # an actor that is not detached ends with its last handle
@@ -169,9 +174,14 @@ class SlotPool:
             lost: the address of a node that is gone with them, so that they cannot end by themselves.
         """
         slot = self._name(index)
-        old, nodes = await asyncio.gather(asyncio.to_thread(list_slot_names, slot), list_answering(lost))
+        old, nodes, leaving = await asyncio.gather(
+            asyncio.to_thread(list_slot_names, slot),
+            list_answering(lost),
+            asyncio.to_thread(self._list_leaving),
+        )
         number = max(least, 1 + max(map(number_of, old), default=0))
-        handle = await asyncio.to_thread(self._create, index, number, [node.id for node in nodes])
+        staying = [node.id for node in nodes if node.id not in leaving] or [node.id for node in nodes]
+        handle = await asyncio.to_thread(self._create, index, number, staying)
         if lost:
             # Killed at once, else Ray would start them again elsewhere when it learns of the node.
             await asyncio.gather(self._settle(index, handle, []), *map(_kill, old))
@@ -246,13 +256,20 @@ class SlotPool:
                 if actor is None:
                     return name, "it does not run"
                 await actor.process_id.remote()
+                return name, "its node leaves" if await self._is_leaving(actor) else ""
         except TimeoutError:
             return name, f"no reply within {_HUNG_S:g} s"
         except ActorDiedError:
             return name, "it does not run"
         except RayError:
             return name, ""
-        return name, ""
+
+    async def _is_leaving(self, actor: Any) -> bool:
+        """Whether the actor's node is about to leave, and another one stays. Raises RayError."""
+        leaving = await asyncio.to_thread(self._list_leaving)
+        if not leaving or await actor.node_id.remote() not in leaving:
+            return False
+        return bool(set(await asyncio.to_thread(live_nodes)) - set(leaving))
 
     def _name(self, index: int) -> str:
         return slot_name(self._kind, index)

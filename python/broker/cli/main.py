@@ -153,6 +153,12 @@ COMMANDS = (
         ("broker scale", "broker scale owners=4"),
     ),
     Lazy(
+        "drain",
+        "broker.cli.drain:drain",
+        "Empty a node of a Ray cluster before it is taken away.",
+        ("broker drain 10.0.0.7", "broker drain --ray-address 10.0.0.5:6379"),
+    ),
+    Lazy(
         "backup",
         "broker.cli.backup:backup",
         "Write a backup of accounts to a file, while everything runs.",

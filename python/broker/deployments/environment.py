@@ -19,8 +19,8 @@ RAY_HOST = "127.0.0.1"
 SETUP_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """The variable in which Ray's workers find what to call first."""
 _SERVE_DRAIN_S = 1
-# Serve ends the ingress of a node that has been without a replica for as long. A replica that died is replaced
-# well before, and until then the ingress answers in our words.
+# Serve ends the ingress of a node that has been without a replica for as long. A replica that died is
+# replaced well before, and until then the ingress answers in our words.
 _INGRESS_KEPT_S = 60
 _PROXY_PORT = "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"
 _USUAL_PROXY_PORT = "8500"  # Ray Serve's own

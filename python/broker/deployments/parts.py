@@ -26,6 +26,7 @@ from broker.deployments.ingress_check import (
     start_unless_refused,
 )
 from broker.deployments.ray_internals import ray_cluster
+from broker.deployments.ray_internals.draining import list_draining
 from broker.deployments.ray_internals.serve_control import restart_control
 from broker.errors import Unavailable
 from broker.metrics import catalogue
@@ -117,9 +118,11 @@ class Parts:
 
         self._scaling = await OwnerScaling.open(dsn, SystemClock(), self._settings.owners)
         owners = await self._scaling.begin()
-        self._owners = SlotPool(OWNER, OwnerActor, owners, self._settings, dsn, detached=joined)
+        on_cluster: dict[str, Any] = {"detached": True, "list_leaving": list_draining}
+        options = on_cluster if joined else {"detached": False}
+        self._owners = SlotPool(OWNER, OwnerActor, owners, self._settings, dsn, **options)
         self._counters = SlotPool(
-            COUNTER, CounterActor, self._settings.counters, self._settings, dsn, detached=joined, first_node=1
+            COUNTER, CounterActor, self._settings.counters, self._settings, dsn, **options, first_node=1
         )
         self._gateways = gateways.GatewayKeeper(self._settings, dsn, outlive_driver=joined)
         slots = (

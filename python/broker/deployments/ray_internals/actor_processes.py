@@ -3,7 +3,8 @@
 Names used: `ray._private.state.actors` and of what it tells `Name`, `Pid` and `Address.NodeID`.
 Probe: none; the call fails where they are gone.
 Fall-back: no process is known, so an actor that hangs is left to who started it.
-Gain: a gateway that hangs as soon as it has started is killed and started again, with no conductor there.
+Gain: a gateway that hangs as soon as it has started is killed and started again, with no conductor there;
+`broker drain` knows what is left on a node.
 """
 
 from contextlib import suppress
