@@ -94,9 +94,10 @@ async def test_missing_haproxy_is_a_warning(tmp_path: Path, monkeypatch: pytest.
 
 async def test_ray_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, ray_address=f"127.0.0.1:{free_port()}")
-    verdict, detail = (await verdicts(settings, "ray"))["ray"]
-    assert verdict is CheckVerdict.ERROR
-    assert "BROKER_RAY_ADDRESS" in detail
+    found = await verdicts(settings, "ray", "nodes")
+    assert {verdict for verdict, _ in found.values()} == {CheckVerdict.ERROR}
+    assert "BROKER_RAY_ADDRESS" in found["ray"][1]
+    assert "cannot be reached" in found["nodes"][1]
 
 
 async def test_check_that_breaks_is_a_finding_and_not_the_end(

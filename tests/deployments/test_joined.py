@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NODES = (HEAD, SECOND)
 THIRD = "127.0.0.13"
+IN_NODE_ENV = "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS"
 TRIES = 3
 HOOK = Path(__file__).parents[2] / "deploy" / "kuberay" / "base" / "leave.sh"
 GUIDE = Path(__file__).parents[2] / "docs" / "ports.md"
@@ -320,40 +321,59 @@ def test_gateways_that_die_or_hang_come_back_without_a_conductor(cluster: Cluste
     assert len(living) == len(NODES), "the next one exchanges them"
 
 
-def test_a_node_that_drains_sends_all_away_and_takes_no_more(cluster: Cluster) -> None:
-    """A third node, by the hook that Kubernetes calls before it ends a pod."""
+@pytest.fixture(scope="module")
+def third(cluster: Cluster) -> Iterator[Node]:
+    """Another node, whose Ray was started with an older `node.env`."""
+    environment = {name: text for name, text in cluster.environment.items() if name != IN_NODE_ENV}
+    node = Node(THIRD, environment, [f"--address={cluster.environment['BROKER_RAY_ADDRESS']}"])
+    yield node
+    node.kill()
+
+
+def test_doctor_names_the_node_that_is_set_up_otherwise(cluster: Cluster, third: Node) -> None:
+    with _connect_in_time(f"ws://{THIRD}:{cluster.instance.ws_port}/api/v1/ws"):
+        pass  # the node is there
+    command = [BROKER, "doctor", "--json", "--data-dir", str(cluster.directory / "doctor")]
+    done = subprocess.run(command, env=cluster.environment, timeout=BACK_S, capture_output=True)
+    [nodes] = [finding for finding in json.loads(done.stdout) if finding["check"] == "nodes"]
+    assert nodes == {
+        "check": "nodes",
+        "verdict": "error",
+        "detail": f"{THIRD}: Ray was started with another {IN_NODE_ENV} than deploy/node.env has",
+    }
+    assert done.returncode == 1
+
+
+def test_a_node_that_drains_sends_all_away_and_takes_no_more(cluster: Cluster, third: Node) -> None:
+    """By the hook that Kubernetes calls before it ends a pod."""
     instance, address = cluster.instance, cluster.environment["BROKER_RAY_ADDRESS"]
     environment = cluster.environment | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "RAY_ADDRESS": address,
         "POD_IP": THIRD,
     }
-    third = Node(THIRD, cluster.environment, [f"--address={address}"])
     slots = (TITLES["owner"], COUNTER)
-    try:
-        with (
-            _connect_in_time(f"ws://{THIRD}:{instance.ws_port}/api/v1/ws") as leaving,
-            connect(f"ws://{HEAD}:{instance.ws_port}/api/v1/ws") as staying,
-        ):
-            words = ("scale", "owners=4", "--database-url", str(instance.database_url))
-            subprocess.run([BROKER, *words], env=environment, timeout=BACK_S, check=True)
-            assert third.processes(TITLES["owner"])
-            programs = [f"leaving-{number}" for number in range(8)]  # enough for every owner
-            _publish(cluster, programs)
-            subprocess.run(["/bin/bash", HOOK], env=environment, timeout=BACK_S, check=True)
-            assert not [process for title in slots for process in third.processes(title)]
-            _publish(cluster, programs)
-            with pytest.raises(ConnectionClosed) as closed:
-                while "reconnect" in leaving.recv(BACK_S):  # which says when, before the end
-                    continue
-            assert closed.value.rcvd is not None
-            assert closed.value.rcvd.code == 1012
-            staying.send('{"jsonrpc":"2.0","id":1,"method":"getVersion"}')
-            assert "version" in json.loads(staying.recv(30))["result"]
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((THIRD, instance.ws_port), 10)
-    finally:
-        third.kill()
+    with (
+        _connect_in_time(f"ws://{THIRD}:{instance.ws_port}/api/v1/ws") as leaving,
+        connect(f"ws://{HEAD}:{instance.ws_port}/api/v1/ws") as staying,
+    ):
+        words = ("scale", "owners=5", "--database-url", str(instance.database_url))
+        subprocess.run([BROKER, *words], env=environment, timeout=BACK_S, check=True)
+        assert third.processes(TITLES["owner"]), "three more go to three nodes"
+        programs = [f"leaving-{number}" for number in range(8)]  # enough for every owner
+        _publish(cluster, programs)
+        subprocess.run(["/bin/bash", HOOK], env=environment, timeout=BACK_S, check=True)
+        assert not [process for title in slots for process in third.processes(title)]
+        _publish(cluster, programs)
+        with pytest.raises(ConnectionClosed) as closed:
+            while "reconnect" in leaving.recv(BACK_S):  # which says when, before the end
+                continue
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+        staying.send('{"jsonrpc":"2.0","id":1,"method":"getVersion"}')
+        assert "version" in json.loads(staying.recv(30))["result"]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((THIRD, instance.ws_port), 10)
 
 
 def _publish(cluster: Cluster, programs: list[str]) -> None:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from broker import DISTRIBUTION
+from broker import DISTRIBUTION, __version__
 from broker.clock import SystemClock
 from broker.deployments.data_dir import DirectoryInUse, claim
 from broker.deployments.http_key_pair import read_certificate
@@ -285,6 +285,23 @@ async def _ray(settings: Settings) -> tuple[CheckVerdict, str]:
     return CheckVerdict.OK, f"{version}, the cluster at {settings.ray_address}"
 
 
+async def _nodes(settings: Settings) -> tuple[CheckVerdict, str]:
+    if not settings.ray_address:
+        return CheckVerdict.OK, "this machine alone"
+    if (await _ray(settings))[0] is CheckVerdict.ERROR:  # Ray would try for a minute, and end this process
+        return CheckVerdict.ERROR, "not asked, since the cluster cannot be reached"
+    # It brings Ray, which a machine alone need not wait for.
+    from broker.deployments.cluster_nodes import find_node_faults
+
+    try:
+        count, faults = await asyncio.to_thread(find_node_faults, settings.ray_address)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        return CheckVerdict.ERROR, f"the cluster cannot be joined ({str(error).splitlines()[0]})"
+    if faults:
+        return CheckVerdict.ERROR, "; ".join(faults)
+    return CheckVerdict.OK, f"{count} take work, all set up as {DISTRIBUTION} {__version__} needs it"
+
+
 async def _haproxy(_settings: Settings) -> tuple[CheckVerdict, str]:
     program = await asyncio.to_thread(find_haproxy)
     if program is None:
@@ -324,6 +341,7 @@ CHECKS: dict[str, Check] = {
     "certificate": _certificate,
     "http certificate": _http_certificate,
     "ray": _ray,
+    "nodes": _nodes,
     "haproxy": _haproxy,
     "faces": _faces,
 }
