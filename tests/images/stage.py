@@ -22,6 +22,7 @@ from broker.images.geometry import Face, Size
 from broker.images.jobs import DecodeLimits, Job, JobReply
 from broker.images.key_locks import KeyLocks
 from broker.images.purges import PurgeBook, source_of
+from broker.images.renderer import Renderer
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
 from broker.images.sources import SourceConfig, SourceHead, Sources
 from broker.images.workers import KeptPicture, WorkerConfig, Workers
@@ -31,6 +32,7 @@ from broker.storage.rate_buckets import RateBuckets
 
 DISK_BYTES = 64 << 20
 NO_RATE = Rate(0, 1)
+RENDERER = Renderer("code", "models")
 
 
 class LateClock(SystemClock):
@@ -135,6 +137,7 @@ async def open_stage(
     per_account: Rate = NO_RATE,
     per_address: Rate = NO_RATE,
     quotas_dsn: str = "",
+    renderer: Renderer = RENDERER,
 ) -> AsyncIterator[Stage]:
     """A service over `directory`; several may share it, as processes do.
 
@@ -180,6 +183,7 @@ async def open_stage(
         DecodeLimits(),
         book,
         usage,
+        renderer,
     )
     try:
         yield Stage(service, found, pool, finder, clock, purges, book, usage)

@@ -110,6 +110,7 @@ async def open_service(
     from broker.images.jobs import DecodeLimits
     from broker.images.key_locks import KeyLocks
     from broker.images.purges import PurgeBook, PurgeFollower
+    from broker.images.renderer import find_renderer
     from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
     from broker.images.sources import SourceConfig, SourceHead, Sources
     from broker.images.workers import WorkerConfig, Workers
@@ -181,6 +182,7 @@ async def open_service(
         DecodeLimits(),
         book,
         usage,
+        await asyncio.to_thread(find_renderer, settings),
     )
     stack.push_async_callback(service.close)
     # Purges are read once, and then followed.

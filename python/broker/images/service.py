@@ -43,6 +43,7 @@ from broker.images.jobs import DecodeLimits, Description, Job, JobReply
 from broker.images.key_locks import KeyLocks
 from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
 from broker.images.purges import Origin, PurgeBook
+from broker.images.renderer import Renderer
 from broker.images.signatures import Signature, check_signature
 from broker.images.sources import FoundSource, Source, Sources
 from broker.images.usage import UsageCounter
@@ -117,6 +118,7 @@ class ResultHead(msgspec.Struct, frozen=True):
 
     Attributes:
         source: digest of the source that it was made of.
+        renderer: name of what made it; another one makes it again.
         lacks_faces: whether no detector answered, so that it should be produced again soon.
     """
 
@@ -126,6 +128,7 @@ class ResultHead(msgspec.Struct, frozen=True):
     made_time: float
     lacks_faces: bool = False
     origin: Origin = Origin()
+    renderer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,10 @@ class _KnownError:
 
 
 class FacesHead(msgspec.Struct, frozen=True):
-    """The faces of one source, in its pixels."""
+    """The faces of one source, in its pixels, and the name of what found them."""
 
     faces: tuple[Face, ...]
+    renderer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,7 @@ class ImageService:
         limits: DecodeLimits,
         purges: PurgeBook,
         usage: UsageCounter,
+        renderer: Renderer,
     ) -> None:
         self._rules = rules
         self._rates = rates
@@ -204,6 +209,7 @@ class ImageService:
         self._limits = limits
         self._purges = purges
         self._usage = usage
+        self._renderer = renderer
         self._memory: LruCache[str, tuple[ResultHead, bytes]] = LruCache(
             config.memory_bytes, lambda kept: len(kept[1]) + _HEAD_BYTES
         )
@@ -322,7 +328,8 @@ class ImageService:
     async def _find_or_make(
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
     ) -> Picture:
-        kept = await asyncio.to_thread(self._read_result, key)
+        renderer = self._renderer.name_of(options)
+        kept = await asyncio.to_thread(self._read_result, key, renderer)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.disk_hits += 1
             self._remember(key, kept)
@@ -336,7 +343,9 @@ class ImageService:
         else:
             self.counts.misses += 1
             head, body = await self._make(origin, asker, found.source, options)
-        head = msgspec.structs.replace(head, made_time=self._made_time(head, found), origin=origin)
+        head = msgspec.structs.replace(
+            head, made_time=self._made_time(head, found), origin=origin, renderer=renderer
+        )
         self._remember(key, (head, body))
         await asyncio.to_thread(self._write_result, key, head, body)
         return _picture((head, body), is_hit=is_hit)
@@ -379,8 +388,9 @@ class ImageService:
     async def _detect(
         self, origin: Origin, asker: Asker, source: Source, look: Job, kept: KeptPicture | None
     ) -> tuple[Face, ...] | None:
+        renderer = self._renderer.name_faces()
         known = await asyncio.to_thread(self._known_faces.read, source.digest)
-        if known is not None:
+        if known is not None and known[0].renderer == renderer:
             return known[0].faces
         reply, pixels = await self._work(origin, asker, look, source, kept)
         if not pixels:  # an animation, whose faces are not looked for
@@ -394,7 +404,7 @@ class ImageService:
             _log.warning("faces_unavailable", extra={"reason": error.message})
             return None
         faces = tuple(face.scaled(reply.scale) for face in found)
-        await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces), b"")
+        await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces, renderer), b"")
         return faces
 
     async def _work(
@@ -425,10 +435,12 @@ class ImageService:
         if self._is_purged(head):
             self._results.remove(key)
 
-    def _read_result(self, key: str) -> tuple[ResultHead, bytes] | None:
+    def _read_result(self, key: str, renderer: str) -> tuple[ResultHead, bytes] | None:
         """What is on disk and can still be right, as long as its source is. Blocks."""
         kept = self._results.read(key)
-        if kept is None or self._now_s() - kept[0].made_time >= self._config.kept_s:
+        if kept is None or kept[0].renderer != renderer:
+            return None
+        if self._now_s() - kept[0].made_time >= self._config.kept_s:
             return None
         return None if self._is_purged(kept[0]) else kept
 
