@@ -507,6 +507,24 @@ async def test_certificate_and_name_are_those_of_the_url(tmp_path: Path) -> None
     assert upstream.names == ["upstream.test", "other.test"]
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_reply_names_the_servers_over_which_it_came(tmp_path: Path, scheme: str) -> None:
+    file = make_certificate(tmp_path, "upstream.test")
+
+    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await send(writer, 302 if seen.path == "/away" else 200, Location="/here")
+
+    async with (
+        open_upstream(answer, serving(file) if scheme == "https" else None) as upstream,
+        open_fetcher(upstream.port, tls=trusting(file)) as fetcher,
+    ):
+        fetched = await fetch(fetcher, upstream.url("/away", scheme=scheme))
+        assert fetched.hops == (("upstream.test", upstream.port, "127.0.0.1"),) * 2
+        assert fetcher.allows(fetched.hops)
+        assert not fetcher.allows([fetched.hops[0]._replace(address="10.0.0.1")])
+        assert not fetcher.allows([*fetched.hops, fetched.hops[0]._replace(port=22)])
+
+
 async def test_unknown_authority_is_an_upstream_failure(tmp_path: Path) -> None:
     file = make_certificate(tmp_path, "upstream.test")
     async with open_upstream(reply(), serving(file)) as upstream, open_fetcher(upstream.port) as fetcher:

@@ -8,7 +8,7 @@ redirect to another server carries none of the caller's headers that could be se
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -20,7 +20,7 @@ from broker.fetching.addresses import IpAddress, is_public
 from broker.fetching.bodies import ACCEPTED_ENCODINGS, read_reply_body, too_large
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout
 from broker.fetching.lookups import Lookups
-from broker.fetching.network import CheckedNetwork, Resolve
+from broker.fetching.network import ADDRESS, CheckedNetwork, Hop, Resolve
 from broker.fetching.urls import DEFAULT_PORTS, AllowList, ParsedUrl, parse_url
 
 MAX_REDIRECTS = 5
@@ -95,12 +95,14 @@ class Fetched:
         headers: of the last hop, names in lower case, repeated ones joined by a comma.
         body: unpacked.
         url: of the last hop.
+        hops: all servers that were asked, in this order.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     url: str
+    hops: tuple[Hop, ...] = ()
 
 
 class Fetcher:
@@ -123,14 +125,13 @@ class Fetcher:
         config = config or FetchConfig()
         self._connect_s = config.connect_s
         self._lookups = Lookups()
+        self._network = CheckedNetwork(config.allow, config.ports, resolve or self._lookups.resolve, judge)
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=tls or httpx.create_ssl_context(),
             max_connections=config.connections,
             max_keepalive_connections=config.connections // 5,
             keepalive_expiry=_KEEPALIVE_S,
-            network_backend=CheckedNetwork(
-                config.allow, config.ports, resolve or self._lookups.resolve, judge
-            ),
+            network_backend=self._network,
         )
 
     async def close(self) -> None:
@@ -143,6 +144,13 @@ class Fetcher:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def allows(self, hops: Iterable[Hop]) -> bool:
+        """Whether a reply that came over these servers might be fetched now, so that a kept one may be used.
+
+        Looks nothing up: each host is judged by the address that was connected to.
+        """
+        return all(map(self._network.allows, hops))
 
     async def fetch(self, request: FetchRequest) -> Fetched:
         """Ask and read the whole reply, following redirects. Safe to cancel.
@@ -176,13 +184,15 @@ class Fetcher:
 
     async def _follow(self, request: FetchRequest, target: ParsedUrl) -> Fetched:
         request = replace(request, headers=_without(request.headers, _OWN_HEADERS))
+        hops: tuple[Hop, ...] = ()
         for _ in range(MAX_REDIRECTS + 1):
             if request.check is not None:
                 request.check(target)
             fetched = await self._ask(request, target)
+            hops += fetched.hops
             location = fetched.headers.get("location")
             if fetched.status not in _REDIRECTS or not location:
-                return fetched
+                return replace(fetched, hops=hops)
             try:
                 following = target.join(location)
             except InvalidUrl:
@@ -220,17 +230,17 @@ async def _read(reply: httpcore.Response, request: FetchRequest, target: ParsedU
         raise UpstreamFailed("the upstream changes the protocol")
     if reply.status > _LAST_STATUS:
         raise UpstreamFailed("the upstream's status is not a status of HTTP")
+    hop = Hop(target.host, target.port, reply.extensions["network_stream"].get_extra_info(ADDRESS))
     if reply.status in _REDIRECTS and "location" in headers:
-        return Fetched(
-            reply.status, headers, b"", target.text
-        )  # the connection is closed with the rest unread
+        # The connection is closed with the rest unread.
+        return Fetched(reply.status, headers, b"", target.text, (hop,))
     length = headers.get("content-length", "")
     has_body = request.method != "HEAD" and reply.status not in _NO_BODY
     if has_body and length.isdecimal() and len(length) < 20 and int(length) > request.max_bytes:
         raise too_large(request.max_bytes)
     encoding = headers.get("content-encoding", "") if has_body else ""
     body = await read_reply_body(reply.aiter_stream(), encoding, request.max_bytes, request.count)
-    return Fetched(reply.status, headers, body, target.text)
+    return Fetched(reply.status, headers, body, target.text, (hop,))
 
 
 def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:

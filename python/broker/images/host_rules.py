@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from broker.fetching.errors import ForbiddenUrl
+from broker.fetching.network import Hop
 from broker.fetching.urls import ParsedUrl, parse_url
 
 MAX_HOSTS = 100
@@ -41,10 +42,17 @@ class HostRules:
         """Raises InvalidUrl or ForbiddenUrl for a URL that this account does not take."""
         self.check_target(parse_url(url))
 
+    def allows(self, hops: Iterable[Hop]) -> bool:
+        """Whether this account takes what came over these servers."""
+        return all(self._covers(hop.host) for hop in hops)
+
     def check_target(self, target: ParsedUrl) -> None:
         """Raises ForbiddenUrl where the host, be it of a redirect, is not one of the account's."""
-        if not self.exact and not self.below:
-            return
-        host = target.host.removesuffix(".")
-        if host not in self.exact and not any(host.endswith(f".{name}") for name in self.below):
+        if not self._covers(target.host):
             raise ForbiddenUrl("the account does not allow images from this host")
+
+    def _covers(self, host: str) -> bool:
+        if not self.exact and not self.below:
+            return True
+        host = host.removesuffix(".")
+        return host in self.exact or any(host.endswith(f".{name}") for name in self.below)

@@ -4,7 +4,8 @@ What is asked for passes, in this order: the account's rules, the options, the m
 directory that processes share, one single flight per picture in this process and one lock per picture between
 processes, the source, for face modes the faces of that source, and the processes that decode. Errors that say
 something of the picture are remembered for a while; overload is not. Whatever is kept is used only while no
-purge of its source has come since (`purges`).
+purge of its source has come since (`purges`), and only for those who might have it fetched now: each server
+over which a source came is judged again by the account's rules and by ours.
 
 What has to be made is counted for the account and the address that ask (`MakingRates`), and they take turns
 with others (`turns`, `shares`). What is there already is nobody's.
@@ -28,6 +29,7 @@ from broker.concurrency.shares import Asker
 from broker.concurrency.single_flight import SingleFlight
 from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, SlowDown, Unavailable
+from broker.fetching.network import Hop
 from broker.images.account_rules import AccountRules
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import (
@@ -39,6 +41,7 @@ from broker.images.errors import (
     told_of_source,
 )
 from broker.images.geometry import Face, Size
+from broker.images.host_rules import HostRules
 from broker.images.jobs import DecodeLimits, Description, Job, JobReply
 from broker.images.key_locks import KeyLocks
 from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
@@ -55,7 +58,7 @@ _log = logging.getLogger(__name__)
 _ERRORS = 10_000  # remembered at a time
 _CHECKED = 4_096  # requests that were found to be allowed, of at most so many characters each
 _SHORT_CHARACTERS = 1_024
-_HEAD_BYTES = 512  # of a result in memory beside its body
+_HEAD_BYTES = 1_024  # of a result in memory beside its body
 _PERSONAL = (SlowDown, Unavailable)  # concern who asks, or the moment; nobody else is told them
 
 
@@ -119,6 +122,7 @@ class ResultHead(msgspec.Struct, frozen=True):
     Attributes:
         source: digest of the source that it was made of.
         renderer: name of what made it; another one makes it again.
+        hops: the servers over which the source came.
         lacks_faces: whether no detector answered, so that it should be produced again soon.
     """
 
@@ -129,14 +133,20 @@ class ResultHead(msgspec.Struct, frozen=True):
     lacks_faces: bool = False
     origin: Origin = Origin()
     renderer: str = ""
+    hops: tuple[Hop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownError:
-    """An error that is remembered."""
+    """An error that is remembered.
+
+    Attributes:
+        hosts: by which the request was judged; None where that made no difference.
+    """
 
     error: BrokerError
     origin: Origin
+    hosts: HostRules | None = None
 
 
 class FacesHead(msgspec.Struct, frozen=True):
@@ -216,7 +226,7 @@ class ImageService:
         self._errors: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
         self._ended: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
         self._checked: LruCache[tuple[str, str, str], tuple[AccountRules, Options, str]] = LruCache(_CHECKED)
-        self._single_flight: SingleFlight[tuple[str, int], Picture] = SingleFlight()
+        self._single_flight: SingleFlight[tuple[str, int, HostRules], Picture] = SingleFlight()
         self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
         self.counts = ImageCounts()
 
@@ -262,16 +272,18 @@ class ImageService:
         options, key = self._check(account, options_text, url, rules)
         origin = self._purges.origin(account, url)
         known = self._errors.get(key)
-        if known is not None and not self._purges.is_gone(known.origin):
+        if known is not None and known.hosts == rules.hosts and not self._purges.is_gone(known.origin):
             self.counts.errors += 1
             raise copy(known.error)  # one that is raised again and again would gather tracebacks
         kept = self._memory.get(key)
-        if kept is not None and self._is_fresh(kept[0]):
+        if kept is not None and self._is_fresh(kept[0]) and rules.hosts.allows(kept[0].hops):
             self.counts.memory_hits += 1
             return _picture(kept, is_hit=True)
-        # Who asks after a purge does not get what was begun before it.
+        # Who asks after a purge, or under other rules, does not get what was begun before.
         return await self._single_flight.run(
-            (key, origin.number), lambda: self._load(key, origin, asker, options, url, rules), _PERSONAL
+            (key, origin.number, rules.hosts),
+            lambda: self._load(key, origin, asker, options, url, rules),
+            _PERSONAL,
         )
 
     async def know_purges(self, number: int) -> None:
@@ -321,7 +333,7 @@ class ImageService:
             raise
         except BrokerError as error:
             # What is remembered is a copy: an error that was raised holds all that was at hand then.
-            self._errors.put(key, _KnownError(copy(told_of_source(error)), origin))
+            self._errors.put(key, _KnownError(copy(told_of_source(error)), origin, rules.hosts))
             self.counts.errors += 1
             raise told_of_source(error) from None
 
@@ -329,7 +341,7 @@ class ImageService:
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
     ) -> Picture:
         renderer = self._renderer.name_of(options)
-        kept = await asyncio.to_thread(self._read_result, key, renderer)
+        kept = await asyncio.to_thread(self._read_result, key, renderer, rules.hosts)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.disk_hits += 1
             self._remember(key, kept)
@@ -344,7 +356,11 @@ class ImageService:
             self.counts.misses += 1
             head, body = await self._make(origin, asker, found.source, options)
         head = msgspec.structs.replace(
-            head, made_time=self._made_time(head, found), origin=origin, renderer=renderer
+            head,
+            made_time=self._made_time(head, found),
+            origin=origin,
+            renderer=renderer,
+            hops=found.hops,
         )
         self._remember(key, (head, body))
         await asyncio.to_thread(self._write_result, key, head, body)
@@ -435,12 +451,14 @@ class ImageService:
         if self._is_purged(head):
             self._results.remove(key)
 
-    def _read_result(self, key: str, renderer: str) -> tuple[ResultHead, bytes] | None:
+    def _read_result(self, key: str, renderer: str, hosts: HostRules) -> tuple[ResultHead, bytes] | None:
         """What is on disk and can still be right, as long as its source is. Blocks."""
         kept = self._results.read(key)
         if kept is None or kept[0].renderer != renderer:
             return None
         if self._now_s() - kept[0].made_time >= self._config.kept_s:
+            return None
+        if not (self.sources.allows(kept[0].hops) and hosts.allows(kept[0].hops)):
             return None
         return None if self._is_purged(kept[0]) else kept
 

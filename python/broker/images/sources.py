@@ -3,7 +3,9 @@
 A source is fresh for a while; after that it is asked for with the validators that its server gave (RFC 9110,
 section 13.1), and stays as it is when the server says so. A server that fails then does not take its pictures
 with it: the old one is shown for some time (RFC 5861, section 4). Each source carries the digest of its
-bytes, which results and faces are tied to: they outlive a new fetch that brings the same picture.
+bytes, which results and faces are tied to: they outlive a new fetch that brings the same picture. A source
+also has the servers over which it came, each of which is judged again before a kept one is used: by the rules
+of whoever asks, and by those of this process.
 
 The bytes of all sources that a process holds are counted, those that are still arriving too. What does not
 fit is refused at once, and so is what would be one fetch too many, of all or of one host: a server that is
@@ -28,6 +30,7 @@ from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, Unavailable
 from broker.fetching.errors import UpstreamFailed, UpstreamTimeout
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
+from broker.fetching.network import Hop
 from broker.fetching.urls import parse_url
 from broker.images.body_files import BodyFile
 from broker.images.disk_cache import DiskCache
@@ -71,12 +74,17 @@ class SourceConfig:
 
 
 class SourceHead(msgspec.Struct, frozen=True):
-    """What is kept of a source beside its bytes."""
+    """What is kept of a source beside its bytes.
+
+    Attributes:
+        hops: the servers over which it came when it was last asked for.
+    """
 
     digest: str
     checked_time: float
     validators: dict[str, str] = msgspec.field(default_factory=dict)
     origin: Origin = Origin()
+    hops: tuple[Hop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -92,9 +100,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class FoundSource:
-    """A source, and whether it is older than it should be, because its server fails."""
+    """A source and the servers over which it came.
+
+    Attributes:
+        is_stale: whether it is older than it should be, because a server fails.
+    """
 
     source: Source
+    hops: tuple[Hop, ...]
     is_stale: bool = False
 
 
@@ -127,7 +140,7 @@ class Sources:
         self._purges = purges
         self._usage = usage
         self._forget = forget
-        self._single_flight: SingleFlight[tuple[str, int], FoundSource] = SingleFlight()
+        self._single_flight: SingleFlight[tuple[str, int, HostRules], FoundSource] = SingleFlight()
         waiting = Shares(config.waiting, "too many pictures wait to be fetched")
         self._hosts = TurnsByKey(config.fetches_per_host, waiting)
         self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
@@ -147,10 +160,14 @@ class Sources:
         rules.check(url)
         origin = self._purges.origin(asker.account, url)
         key = _key(asker.account, url)
-        # Who asks after a purge does not get what was fetched for it before.
+        # Who asks after a purge, or under other rules, does not get what was fetched for it before.
         return await self._single_flight.run(
-            (key, origin.number), lambda: self._load(key, origin, asker, url, rules), (Unavailable,)
+            (key, origin.number, rules), lambda: self._load(key, origin, asker, url, rules), (Unavailable,)
         )
+
+    def allows(self, hops: tuple[Hop, ...]) -> bool:
+        """Whether what came over these servers might be fetched by this process; not where none is known."""
+        return bool(hops) and self._fetcher.allows(hops)
 
     def remove_purged(self) -> int:
         """Remove what was purged from the cache; returns how many. Blocks."""
@@ -161,14 +178,14 @@ class Sources:
         await self._single_flight.close()
 
     async def _load(self, key: str, origin: Origin, asker: Asker, url: str, rules: HostRules) -> FoundSource:
-        kept = await asyncio.to_thread(self._read, key, asker)
+        kept = await asyncio.to_thread(self._read, key, asker, rules)
         if kept is not None and self._is_fresh(kept[0]):
-            return FoundSource(kept[1])
+            return FoundSource(kept[1], kept[0].hops)
         del kept  # its bytes need not be held twice
         async with self._locks.held(key):
-            kept = await asyncio.to_thread(self._read, key, asker)
+            kept = await asyncio.to_thread(self._read, key, asker, rules)
             if kept is not None and self._is_fresh(kept[0]):
-                return FoundSource(kept[1])  # another process has fetched it meanwhile
+                return FoundSource(kept[1], kept[0].hops)  # another process has fetched it meanwhile
             return await self._refresh(key, origin, asker, url, rules, kept)
 
     async def _refresh(
@@ -183,14 +200,14 @@ class Sources:
         """Ask the server, unless it was failing a moment ago."""
         may_be_stale = kept is not None and 0 <= self._age_s(kept[0]) < self._config.stale_s
         if kept is not None and may_be_stale and key in self._failing:
-            return FoundSource(kept[1], is_stale=True)
+            return FoundSource(kept[1], kept[0].hops, is_stale=True)
         try:
-            return FoundSource(await self._ask(key, origin, asker, url, rules, kept))
+            return await self._ask(key, origin, asker, url, rules, kept)
         except _Failing as failing:
             if kept is None or not may_be_stale:
                 raise failing.error from None
             self._failing.put(key, True)
-            return FoundSource(kept[1], is_stale=True)
+            return FoundSource(kept[1], kept[0].hops, is_stale=True)
 
     def _keep(self, key: str, head: SourceHead, body: bytes) -> Source:
         """Write a source to disk, and open it there; in memory if the disk has not taken it. Blocks.
@@ -211,14 +228,16 @@ class Sources:
         if self._is_purged(head):
             self._cache.remove(key)
 
-    def _read(self, key: str, asker: Asker) -> tuple[SourceHead, Source] | None:
-        """What is on disk. Called in a thread. Raises Unavailable where it cannot be held."""
+    def _read(self, key: str, asker: Asker, rules: HostRules) -> tuple[SourceHead, Source] | None:
+        """What is on disk and might be fetched now. In a thread. Raises Unavailable if it cannot be held."""
         with self._counting(asker) as count:
             kept = self._cache.open(key, count.take)
             if kept is None or not 0 <= self._age_s(kept[0]) < self._config.kept_s:
                 return None
             if self._is_purged(kept[0]):
                 self._cache.remove(key)
+                return None
+            if not (self.allows(kept[0].hops) and rules.allows(kept[0].hops)):
                 return None
             return kept[0], count.keep(Source(kept[0].digest, kept[1]))
 
@@ -230,7 +249,7 @@ class Sources:
         url: str,
         rules: HostRules,
         kept: tuple[SourceHead, Source] | None,
-    ) -> Source:
+    ) -> FoundSource:
         """The source as its server has it now, which is kept. Raises _Failing for what may be over soon."""
         with self._counting(asker) as count:
             try:
@@ -239,18 +258,21 @@ class Sources:
             except (UpstreamFailed, UpstreamTimeout) as error:
                 raise _Failing(error) from error
             if fetched.status == 304 and kept is not None:
-                head = msgspec.structs.replace(kept[0], checked_time=self._now_s(), origin=origin)
+                head = msgspec.structs.replace(
+                    kept[0], checked_time=self._now_s(), origin=origin, hops=fetched.hops
+                )
                 await asyncio.to_thread(self._renew, key, head, kept[1])
-                return kept[1]
+                return FoundSource(kept[1], fetched.hops)
             if fetched.status != 200:
                 answered = UpstreamFailed(f"the upstream answers {fetched.status}")
                 raise _Failing(answered) if fetched.status in _PASSING else answered
-            return count.keep(await asyncio.to_thread(self._take_over, key, origin, fetched))
+            source = count.keep(await asyncio.to_thread(self._take_over, key, origin, fetched))
+            return FoundSource(source, fetched.hops)
 
     def _take_over(self, key: str, origin: Origin, fetched: Fetched) -> Source:
         """The source of a reply, which is kept. Blocks. Raises Unavailable."""
         digest = hashlib.sha256(fetched.body).hexdigest()
-        head = SourceHead(digest, self._now_s(), _validators(fetched.headers), origin)
+        head = SourceHead(digest, self._now_s(), _validators(fetched.headers), origin, fetched.hops)
         return self._keep(key, head, fetched.body)
 
     async def _fetch(
