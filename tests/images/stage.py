@@ -41,8 +41,9 @@ class LateClock(SystemClock):
     later_s = 0.0
     _stopped: tuple[int, float] | None = None
 
-    def stop(self) -> None:
-        self._stopped = (super().now_ms(), super().monotonic_s())
+    def stop(self, *, at_second: bool = False) -> None:
+        now_ms = super().now_ms()
+        self._stopped = (now_ms - now_ms % 1_000 if at_second else now_ms, super().monotonic_s())
 
     def now_ms(self) -> int:
         now_ms = self._stopped[0] if self._stopped else super().now_ms()

@@ -1,23 +1,24 @@
 """Pictures over HTTP: paths, queries, headers and statuses, over a real service."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from broker.clock import SystemClock
 from broker.ids import IdSource
+from broker.image_urls import image_path
 from broker.images import purge_notices
+from broker.images.account_rules import AccountRules
 from broker.images.purge_notices import write_notice
 from broker.rest.callers import HEADER
 from broker.rest.images import ImageApp
 from broker.settings import Settings
 from tests.asgi import Told, ask
-from tests.fetching.upstream import Answer, Upstream, open_fetcher, open_upstream, reply
+from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
 from tests.images.pictures import gradient
-from tests.images.stage import open_stage
+from tests.images.stage import LateClock, open_stage
 
 SMALL = bytes(gradient(160, 120).pngsave_buffer())
 ERROR_CACHE = "public, max-age=300"
@@ -30,14 +31,15 @@ def run(
     work: Callable[[Ask, Upstream], Awaitable[None]],
     answer: Answer | None = None,
     key: str = "",
+    accounts: Mapping[str, AccountRules] | None = None,
 ) -> None:
     async def go() -> None:
         async with (
             open_upstream(answer or reply(body=SMALL)) as upstream,
-            open_stage(directory, open_fetcher(upstream.port)) as stage,
+            open_stage(directory, open_fetcher(upstream.port), accounts=accounts) as stage,
         ):
             settings = Settings(ingress_key=key)
-            clock, service = SystemClock(), stage.service
+            clock, service = stage.clock, stage.service
             app = ImageApp(
                 settings, clock, IdSource(clock), service.get, service.know_purges, stage.usage, 30.0
             )
@@ -232,3 +234,89 @@ def test_accounts_that_are_not_there_are_not_counted(tmp_path: Path) -> None:
         assert get.stage.usage.of == {}  # type: ignore[attr-defined]
 
     run(tmp_path, work)
+
+
+SIGNED = {"demo": AccountRules(signing_keys=("key",))}
+
+
+async def ask_signed(get: Ask, url: str, left_s: int, key: str = "key", **headers: str) -> Told:
+    """With the clock stopped, a picture whose URL expires in so many seconds."""
+    stage = get.stage  # type: ignore[attr-defined]
+    path = image_path("demo", "w=50", url, signing_key=key, expires=stage.clock.now_ms() // 1_000 + left_s)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await ask(get.app, "GET", path, headers=sent)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "cache"),
+    [
+        (10_000_000, "public, max-age=5184000, s-maxage=86400"),
+        (100_000, "public, max-age=100000, s-maxage=86400"),
+        (61, "public, max-age=61, s-maxage=61"),
+        (1, "public, max-age=1, s-maxage=1"),
+    ],
+)
+def test_a_signed_picture_is_kept_until_its_url_expires(tmp_path: Path, left_s: int, cache: str) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        get.stage.clock.stop(at_second=True)  # type: ignore[attr-defined]
+        made = await ask_signed(get, upstream.url(), left_s)
+        kept = await ask_signed(get, upstream.url(), left_s)
+        known = await ask_signed(get, upstream.url(), left_s, if_none_match=made.headers["etag"])
+        assert [told.status for told in (made, kept, known)] == [200, 200, 304]
+        assert {told.headers["cache-control"] for told in (made, kept, known)} == {cache}
+
+    run(tmp_path, work, accounts=SIGNED)
+
+
+def test_a_part_of_a_second_is_none(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        clock = get.stage.clock  # type: ignore[attr-defined]
+        clock.stop(at_second=True)
+        path = image_path(
+            "demo", "w=50", upstream.url(), signing_key="key", expires=clock.now_ms() // 1_000 + 60
+        )
+        clock.later_s = 0.1
+        told = await ask(get.app, "GET", path)  # type: ignore[attr-defined]
+        assert told.headers["cache-control"] == "public, max-age=59, s-maxage=59"
+        for later_s in (60, 60.1):  # from the second of the expiry on
+            clock.later_s = later_s
+            told = await ask(get.app, "GET", path)  # type: ignore[attr-defined]
+            assert (told.status, told.headers["cache-control"]) == (403, "public, max-age=0")
+
+    run(tmp_path, work, accounts=SIGNED)
+
+
+def test_the_time_that_a_picture_takes_is_taken_off(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        nonlocal clock
+        clock = get.stage.clock  # type: ignore[attr-defined]
+        clock.stop(at_second=True)
+        made = await ask_signed(get, upstream.url(), 60)
+        assert made.headers["cache-control"] == "public, max-age=40, s-maxage=40"
+        failed = await ask_signed(get, upstream.url("/missing"), 60)
+        assert (failed.status, failed.headers["cache-control"]) == (502, "public, max-age=40")
+
+    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        clock.later_s += 20
+        await send(writer, 404 if seen.path == "/missing" else 200, SMALL)
+
+    clock: LateClock
+    run(tmp_path, work, answer, accounts=SIGNED)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "cache"),
+    [(600, ERROR_CACHE), (10, "public, max-age=10"), (0, "public, max-age=0"), (-60, "public, max-age=0")],
+)
+@pytest.mark.parametrize("key", ["key", "wrong"])
+def test_an_error_of_a_signed_url_is_kept_until_that_expires(
+    tmp_path: Path, left_s: int, cache: str, key: str
+) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        get.stage.clock.stop(at_second=True)  # type: ignore[attr-defined]
+        for _ in range(2):
+            told = await ask_signed(get, upstream.url(), left_s, key)
+            assert told.status == (502 if left_s > 0 and key == "key" else 403)
+            assert told.headers["cache-control"] == cache
+
+    run(tmp_path, work, reply(404), accounts=SIGNED)

@@ -1,6 +1,7 @@
 """Signed URLs with an expiry, for accounts that do not serve images to everyone."""
 
 import hmac
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,13 @@ class Signature:
 
     expires: str
     signature: str
+
+
+def left_s(given: Signature | None, now_s: float) -> int | None:
+    """Whole seconds until a signed URL expires, not negative; None for one that does not say when."""
+    if given is None or not _EXPIRES.fullmatch(given.expires):
+        return None
+    return max(0, math.floor(int(given.expires) - now_s))
 
 
 def check_signature(
@@ -36,5 +44,5 @@ def check_signature(
     ]
     if not _EXPIRES.fullmatch(given.expires) or not any(matches):
         raise ForbiddenUrl("the signature does not match the account, the options, the URL and the expiry")
-    if int(given.expires) < now_s:
+    if int(given.expires) <= now_s:
         raise ForbiddenUrl("the signed URL has expired")

@@ -2,7 +2,7 @@
 
 It is an application of its own, beside the API's, so that the bytes of pictures pass no process of the API.
 No token is needed: what an account allows stands in its rules. Where they demand signed URLs, the query has
-`expires` and `signature` too (`broker.image_urls`).
+`expires` and `signature` too (`broker.image_urls`); nobody is told to keep a reply beyond that expiry.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -15,13 +15,13 @@ from broker.clock import Clock
 from broker.concurrency.shares import Asker, Shares
 from broker.domain.statistics import ImagesUsed
 from broker.domain.values import is_account_name
-from broker.errors import MethodNotAllowed, NotFound, shorten
+from broker.errors import BrokerError, MethodNotAllowed, NotFound, shorten
 from broker.ids import IdSource
 from broker.image_urls import PREFIX
 from broker.images.errors import InvalidImageUrl
 from broker.images.purge_notices import HEADER, read_notice
 from broker.images.service import Picture
-from broker.images.signatures import Signature
+from broker.images.signatures import Signature, left_s
 from broker.images.usage import UsageCounter
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
@@ -43,7 +43,12 @@ _QUERIES = 4_096  # that are remembered, of at most so many bytes each
 _SHORT_BYTES = 1_024
 _SHOWN_CHARACTERS = 40  # of a parameter that is repeated
 _NOTICE = HEADER.encode()
-_FOUND: RawHeader = (b"cache-control", b"public, max-age=5184000, s-maxage=86400")
+_KEPT_S = 5_184_000  # by browsers, and by caches that are shared:
+_SHARED_S = 86_400
+_ERROR_S = 300
+_FOUND_CACHE = b"public, max-age=%d, s-maxage=%d"
+_ERROR_CACHE = b"public, max-age=%d"
+_FOUND: RawHeader = (b"cache-control", _FOUND_CACHE % (_KEPT_S, _SHARED_S))
 _HIT: tuple[RawHeader, ...] = (_FOUND, (b"x-cache", b"HIT"))
 _MISS: tuple[RawHeader, ...] = (_FOUND, (b"x-cache", b"MISS"))
 _PREFLIGHT: tuple[RawHeader, ...] = (
@@ -70,7 +75,7 @@ KnowPurges = Callable[[int], Awaitable[None]]
 class ImageApp(Door):
     """The application over one `ImageService`."""
 
-    error_cache = b"public, max-age=300"
+    error_cache = _ERROR_CACHE % _ERROR_S
 
     def __init__(
         self,
@@ -119,11 +124,27 @@ class ImageApp(Door):
         with self._shares.held(asker):
             if purges is not None:
                 await self._know_purges(purges)
-            picture = await self._get(asker, options, url, signature)
-        extra = _HIT if picture.is_hit else _MISS
+            try:
+                picture = await self._get(asker, options, url, signature)
+            except BrokerError:
+                exchange.error_cache = _ERROR_CACHE % self._at_most(_ERROR_S, signature)
+                raise
+        extra = self._headers_of(picture, signature)
         await exchange.representation(picture.body, picture.type, picture.etag, extra)
         self._sent_bytes += exchange.sent_bytes
         self._usage.count_images(account, ImagesUsed(sent_bytes=exchange.sent_bytes))
+
+    def _headers_of(self, picture: Picture, signature: Signature | None) -> tuple[RawHeader, ...]:
+        headers = _HIT if picture.is_hit else _MISS
+        if signature is None:
+            return headers
+        times = self._at_most(_KEPT_S, signature), self._at_most(_SHARED_S, signature)
+        return ((b"cache-control", _FOUND_CACHE % times), *headers[1:])
+
+    def _at_most(self, kept_s: int, signature: Signature | None) -> int:
+        """How long a reply of now may be kept: `kept_s`, but not beyond the expiry of its URL."""
+        left = left_s(signature, self._clock.now_ms() / 1_000)
+        return kept_s if left is None else min(kept_s, left)
 
     def figures(self) -> Iterator[Sample]:
         """What is under way, and what was sent."""

@@ -33,12 +33,13 @@ _OF_MOMENT = frozenset({429, 500, 503})  # statuses that say nothing of what was
 class Exchange:
     """One reply on its way; knows whether it has begun and how large it became.
 
-    `has_effect` once something runs that changes something.
+    `has_effect` once something runs that changes something. `error_cache` is the `Cache-Control` of an error
+    that says something of what was asked for.
     """
 
     __slots__ = (
-        "_error_cache", "_if_none_match", "_is_head", "_is_over", "_is_watched", "_receive", "_send",
-        "has_effect", "request_id", "sent_bytes", "status",
+        "_if_none_match", "_is_head", "_is_over", "_is_watched", "_receive", "_send",
+        "error_cache", "has_effect", "request_id", "sent_bytes", "status",
     )  # fmt: skip
 
     def __init__(
@@ -55,9 +56,7 @@ class Exchange:
 
         Args:
             if_none_match: the request's, when it is a GET or HEAD.
-            error_cache: `Cache-Control` of an error that says something of what was asked for.
         """
-        self._error_cache = error_cache
         self._send = send
         self._if_none_match = if_none_match
         self._receive = receive
@@ -65,6 +64,7 @@ class Exchange:
         self._is_over = False  # all of it has been handed over, or there is nothing to wait for
         self._is_watched = False
         self.request_id = request_id
+        self.error_cache = error_cache
         self.has_effect = False
         self.status = 0
         self.sent_bytes = 0
@@ -87,7 +87,7 @@ class Exchange:
 
     async def error(self, error: BrokerError, headers: Iterable[RawHeader] = ()) -> None:
         """Send an error."""
-        cache = b"no-store" if error.status in _OF_MOMENT else self._error_cache
+        cache = b"no-store" if error.status in _OF_MOMENT else self.error_cache
         extra = [(b"cache-control", cache), *headers]
         if error.retryable:  # unknown is soon
             extra.append((b"retry-after", b"%d" % max(1, error.retry_after_s or 1)))
