@@ -1,7 +1,7 @@
 """An image service on a directory of its own, with real processes and a real upstream on loopback."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from broker.images.purges import PurgeBook, source_of
 from broker.images.renderer import Renderer
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
 from broker.images.sources import SourceConfig, SourceHead, Sources
-from broker.images.workers import KeptPicture, WorkerConfig, Workers
+from broker.images.workers import KeptPicture, WorkerConfig, Workers, _Worker
 from broker.storage.database import Database
 from broker.storage.image_purges import ALL, Purge
 from broker.storage.rate_buckets import RateBuckets
@@ -55,19 +55,29 @@ class LateClock(SystemClock):
 
 
 class CountedWorkers(Workers):
-    """Workers that write down what they are given, and whether a process had the picture decoded."""
+    """Workers that write down what they are given, whether a process had the picture decoded, and starts."""
 
     def __init__(self, config: WorkerConfig) -> None:
         super().__init__(config)
         self.tasks: list[str] = []
         self.had_kept: list[bool] = []
+        self.started = 0
 
     async def run(
-        self, job: Job, source: BodyFile, asker: Asker = NOBODY, kept: KeptPicture | None = None
+        self,
+        job: Job,
+        source: BodyFile,
+        asker: Asker = NOBODY,
+        kept: KeptPicture | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> tuple[JobReply, bytes]:
         self.tasks.append(job.task)
         self.had_kept.append(kept is not None and kept.worker is not None)
-        return await super().run(job, source, asker, kept)
+        return await super().run(job, source, asker, kept, check)
+
+    def _start(self) -> _Worker:
+        self.started += 1
+        return super()._start()
 
 
 @dataclass

@@ -404,12 +404,21 @@ def test_a_picture_that_ends_its_process_is_not_tried_twice(tmp_path: Path) -> N
         # Neither with other options, nor from another place.
         assert isinstance(await fail(stage, "w=100", upstream.url()), DecoderEnded)
         assert isinstance(await fail(stage, "f=json", upstream.url("/copy")), DecoderEnded)
-        assert stage.workers.tasks == ["render"]
+        assert (stage.workers.tasks, stage.workers.started) == (["render"], 2)
         stage.clock.later_s = 301
         assert isinstance(await fail(stage, "w=100", upstream.url()), DecoderEnded)
-        assert stage.workers.tasks == ["render", "render"]
+        assert (stage.workers.tasks, stage.workers.started) == (["render", "render"], 4)
 
     # So little memory that the process dies before it can say why.
+    run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, memory_bytes=4_096))
+
+
+def test_a_picture_that_ends_its_process_is_not_tried_for_those_who_waited(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        asked = [fail(stage, f"w={width}", upstream.url(f"/{width}")) for width in (100, 200, 300, 400)]
+        assert [type(error) for error in await asyncio.gather(*asked)] == [DecoderEnded] * 4
+        assert (stage.workers.started, stage.service.counts.crashes) == (2, 1)
+
     run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, memory_bytes=4_096))
 
 

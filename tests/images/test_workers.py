@@ -105,20 +105,72 @@ def slow_job() -> tuple[Job, BodyFile]:
     return Job("render", DecodeLimits(), parse_options("f=gif")), as_file(source)
 
 
-def test_a_crash_fails_its_own_request() -> None:
+async def crash_next(crashed: set[int]) -> None:
+    """Crash the one process that is not among those that have crashed, once it is there."""
+    async with asyncio.timeout(60):
+        while not (running := [process for process in children() if process.pid not in crashed]):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    (process,) = running
+    crashed.add(process.pid)
+    process.send_signal(signal.SIGSEGV)
+    process.resume()  # one that is stopped gets no signal before
+
+
+def test_a_picture_whose_process_crashes_is_tried_once_more() -> None:
+    async def ask() -> None:
+        workers, crashed = open_workers(), set[int]()
+        await workers.run(RENDER, as_file(SMALL))
+        children()[0].suspend()  # so that it crashes with the first of these
+        asked = [asyncio.create_task(workers.run(RENDER, as_file(SMALL))) for _ in range(5)]
+        await asyncio.sleep(0)
+        await crash_next(crashed)
+        assert [reply.size.width for reply, _ in await asyncio.gather(*asked)] == [50] * 5
+        (process,) = children()
+        assert process.pid not in crashed
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_picture_that_crashes_two_processes_fails_alone() -> None:
+    async def ask() -> None:
+        workers, crashed = open_workers(), set[int]()
+        await workers.run(RENDER, as_file(SMALL))
+        crashing = asyncio.create_task(workers.run(*slow_job()))
+        await asyncio.sleep(0)  # it has its turn
+        behind = [asyncio.create_task(workers.run(RENDER, as_file(SMALL))) for _ in range(5)]
+        for _ in range(2):
+            await crash_next(crashed)
+        with pytest.raises(DecoderEnded, match="cannot be processed"):
+            await crashing
+        assert [reply.size.width for reply, _ in await asyncio.gather(*behind)] == [50] * 5
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_picture_is_tried_again_in_a_new_process() -> None:
+    """One that has worked for others may have been damaged by them."""
+
     async def ask() -> None:
         workers = open_workers(processes=2)
-        crashing = asyncio.create_task(workers.run(*slow_job()))
+        await asyncio.gather(*(workers.run(RENDER, as_file(SMALL)) for _ in range(2)))
+        used = children()
+        assert len(used) == 2
+        trying = asyncio.create_task(workers.run(*slow_job()))
         async with asyncio.timeout(60):
-            while sum(process.cpu_times().user for process in children()) < 1:  # noqa: ASYNC110
+            while max(process.cpu_times().user for process in used) < 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        (victim,) = children()
-        await workers.run(RENDER, as_file(SMALL))
-        victim.send_signal(signal.SIGSEGV)
-        with pytest.raises(UnprocessableImage, match="cannot be processed"):
-            await crashing
-        await workers.run(RENDER, as_file(SMALL))
+        idle, busy = sorted(used, key=lambda process: process.cpu_times().user)
+        busy.send_signal(signal.SIGSEGV)
+        async with asyncio.timeout(60):
+            while not set(children()) - set(used):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert idle in children()
+        assert not trying.done()
         await workers.close()
+        with pytest.raises(Unavailable):
+            await trying
 
     asyncio.run(ask())
 

@@ -426,16 +426,29 @@ class ImageService:
     async def _work(
         self, origin: Origin, asker: Asker, job: Job, source: Source, kept: KeptPicture | None = None
     ) -> tuple[JobReply, bytes]:
-        """Give a job to the processes; a source that ended one is not given to another for a while."""
-        ended = self._ended.get(source.digest)
-        if ended is not None and not self._purges.is_gone(ended.origin):
-            raise copy(ended.error)
+        """Give a job to the processes; a source that ended some is not given to others for a while.
+
+        That is looked at again when the job's turn has come: many may wait with the same source.
+        """
+
+        def check() -> None:
+            error = self._find_end(source)
+            if error is not None:
+                raise error
+
+        check()
         try:
-            return await self._workers.run(job, source.body, asker, kept)
+            return await self._workers.run(job, source.body, asker, kept, check)
         except DecoderEnded as error:
-            self._ended.put(source.digest, _KnownError(copy(error), origin))
-            self.counts.crashes += 1
+            if self._find_end(source) is None:
+                self._ended.put(source.digest, _KnownError(copy(error), origin))
+                self.counts.crashes += 1
             raise
+
+    def _find_end(self, source: Source) -> BrokerError | None:
+        """What is remembered of a source that ended processes."""
+        ended = self._ended.get(source.digest)
+        return None if ended is None or self._purges.is_gone(ended.origin) else copy(ended.error)
 
     def _remember(self, key: str, kept: tuple[ResultHead, bytes]) -> None:
         if len(kept[1]) < self._config.memory_bytes // 8:

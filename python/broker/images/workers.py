@@ -1,7 +1,9 @@
 """The decoder processes, seen from the process that uses them.
 
-Each takes one job at a time, so a crash costs the picture that caused it and no other. They start when they
-are first needed. A process whose job takes too much processor time is ended, and its picture is to blame.
+Each takes one job at a time, so a crash concerns one picture and no other. That picture is tried once more,
+in a new process: the one before may have been damaged by an earlier picture, or ended by a machine short of
+memory. A picture that crashes the new one, too, is to blame. They start when they are first needed. A process
+whose job takes too much processor time is ended, and its picture is to blame at once.
 One that takes too long by the clock, or whose job is cancelled, is ended too, whatever it does or waits for;
 but a machine that has no time for it says nothing of the picture. Each is exchanged after so many jobs or so
 much memory, since decoders leak and heaps fragment.
@@ -15,6 +17,7 @@ the running jobs leave room for them.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -22,7 +25,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -42,6 +45,12 @@ _CHILD = "broker.images.child"
 _MESSAGE_BYTES = 64 << 10
 _BUSY_S = 10  # until a machine that gives decoders no time is asked again
 _EXIT_S = 1.0  # from the end of a connection to that of its process
+
+_log = logging.getLogger(__name__)
+
+
+def _refuse_nothing() -> None:
+    return
 
 
 @dataclass(slots=True)
@@ -103,7 +112,12 @@ class Workers:
         return KeptPicture(next(self._numbers))
 
     async def run(
-        self, job: Job, source: BodyFile, asker: Asker = NOBODY, kept: KeptPicture | None = None
+        self,
+        job: Job,
+        source: BodyFile,
+        asker: Asker = NOBODY,
+        kept: KeptPicture | None = None,
+        check: Callable[[], None] = _refuse_nothing,
     ) -> tuple[JobReply, bytes]:
         """The reply to a job and the bytes of its result.
 
@@ -111,15 +125,17 @@ class Workers:
 
         Args:
             kept: whose number the job bears. The process that has the picture gets the job if it is free.
+            check: called when its turn has come; raises to refuse it, for what has become known meanwhile.
 
         Raises:
-            DecoderEnded: the picture crashed its process or takes too much processor time.
+            DecoderEnded: the picture crashed two processes or takes too much processor time.
             UnprocessableImage: it is broken or over a limit.
             Unavailable: too many jobs wait, no process can be started or none gets time, or the pool closes.
         """
         async with self._turns.held(asker):
             if self._is_closed:
                 raise _stopping()
+            check()
             return await self._run_in_time(job, source, kept)
 
     async def warm(self) -> None:
@@ -159,7 +175,19 @@ class Workers:
     def _run(
         self, job: Job, source: BodyFile, leash: "_Leash", kept: KeptPicture | None
     ) -> tuple[JobReply, bytes]:
-        worker = self._take(None if kept is None else kept.worker)
+        try:
+            return self._try(self._take(None if kept is None else kept.worker), job, source, leash, kept)
+        except _Crashed as crashed:
+            _log.warning("decoder_crashed", extra={"reason": crashed.reason})
+        try:
+            return self._try(self._start(), job, source, leash, kept)
+        except _Crashed as crashed:
+            raise DecoderEnded("the image cannot be processed", log_text=crashed.reason) from crashed
+
+    def _try(
+        self, worker: "_Worker", job: Job, source: BodyFile, leash: "_Leash", kept: KeptPicture | None
+    ) -> tuple[JobReply, bytes]:
+        """Run a job in a process, which this gives back. Raises _Crashed."""
         is_usable = False
         try:
             with leash.holding(worker):
@@ -176,7 +204,10 @@ class Workers:
                     retry_after_s=_BUSY_S,
                     log_text=f"a decoder was not done within {self._config.wall_s:g} s",
                 ) from error
-            raise DecoderEnded("the image cannot be processed", log_text=worker.tell_end(error)) from error
+            if worker.has_taken_too_long():
+                text = f"its process took more than {self._config.job_s:g} s of processor time"
+                raise DecoderEnded("the image cannot be processed", log_text=text) from error
+            raise _Crashed(f"its process ended: {error!r}") from error
         finally:
             self._give_back(worker, is_usable=is_usable)
         if reply.error is not None:
@@ -187,7 +218,7 @@ class Workers:
         self._give_back(self._take(), is_usable=True)
 
     def _take(self, wanted: "_Worker | None" = None) -> "_Worker":
-        """A process that is free, the one that is wanted if it is; a new one if none is."""
+        """A process that is free, the one that is wanted if it is, or a new one. Raises Unavailable."""
         with self._lock:
             if self._is_closed:
                 raise _stopping()
@@ -198,10 +229,16 @@ class Workers:
                 worker = self._idle.pop()
                 if worker.is_alive():
                     return worker
-                self._started.discard(
-                    worker
-                )  # a machine short of memory has ended it; no picture is to blame
+                # A machine short of memory has ended it; no picture is to blame.
+                self._started.discard(worker)
                 worker.end()
+        return self._start()
+
+    def _start(self) -> "_Worker":
+        """A new process. Raises Unavailable."""
+        with self._lock:
+            if self._is_closed:
+                raise _stopping()
             try:
                 worker = _Worker(self._config)
             except OSError as error:
@@ -270,12 +307,11 @@ class _Worker:
         """Whether the process should be exchanged."""
         return self._jobs >= self._config.jobs or reply.memory_bytes > self._config.recycle_bytes
 
-    def tell_end(self, error: Exception) -> str:
-        """Why the process ended, or has to, for operators."""
+    def has_taken_too_long(self) -> bool:
+        """Whether the process, whose connection broke, was ended for its processor time. Blocks a while."""
         with suppress(subprocess.TimeoutExpired):
-            if self._process.wait(_EXIT_S) == -signal.SIGPROF:
-                return f"its process took more than {self._config.job_s:g} s of processor time"
-        return f"its process ended: {error!r}"
+            return self._process.wait(_EXIT_S) == -signal.SIGPROF
+        return False
 
     def kill(self) -> None:
         """End the process at once; whoever waits for it gets EOFError."""
@@ -290,6 +326,14 @@ class _Worker:
 
     def _receive(self) -> bytes:
         return self._connection.recv_bytes(_MESSAGE_BYTES)
+
+
+class _Crashed(Exception):
+    """A process ended in the middle of a job, or said what it may not; `reason` is for operators."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class _Room:
