@@ -1,6 +1,7 @@
 """Whoever would not get a picture if nothing were kept does not get it from a cache either."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,15 +11,21 @@ from broker.concurrency.shares import Asker
 from broker.fetching.errors import ForbiddenUrl
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
+from broker.image_urls import image_path
 from broker.images.account_rules import AccountRules
+from broker.images.administration import RuleChange, change_rules
 from broker.images.host_rules import HostRules
 from broker.images.service import Picture
+from tests.adversity.clock import SteppedClock
+from tests.auth.services import open_database
 from tests.fetching.upstream import Answer, Resolver, Seen, Upstream, open_fetcher, open_upstream, reply, send
 from tests.images.pictures import gradient
+from tests.images.replica import open_replica
 from tests.images.stage import Stage, open_stage
 
 SMALL = bytes(gradient(160, 120).pngsave_buffer())
 WAY = ("first.test", "middle.test", "last.test")  # from redirect to redirect
+DAY_S = 86_400
 
 Work = Callable[[Stage, Upstream], Awaitable[None]]
 
@@ -217,3 +224,30 @@ def test_a_kept_picture_needs_a_signature_once_the_account_demands_them(tmp_path
             await get(stage, upstream)
 
     run(tmp_path, lead, work, accounts)
+
+
+@pytest.mark.postgres
+def test_the_end_of_a_signed_url_does_not_depend_on_the_clock_of_its_node(
+    tmp_path: Path, migrated_dsn: str
+) -> None:
+    clock = SteppedClock(tmp_path)
+    clock.set(-DAY_S)
+
+    async def go() -> None:
+        async with open_database(migrated_dsn) as database:
+            (key,) = (await change_rules(database, "demo", RuleChange(signing="on"))).rules.signing_keys
+        async with (
+            open_upstream(reply(body=SMALL)) as upstream,
+            open_replica(migrated_dsn, tmp_path, upstream.port, clock.environment) as replica,
+        ):
+            url, now_s = upstream.url(host="127.0.0.1"), int(time.time())
+            told = [
+                await replica.get(image_path("demo", "w=50", url, signing_key=key, expires=now_s + left_s))
+                for left_s in (3_600, -3_600)
+            ]
+        assert [each.status for each in told] == [200, 403]
+        kept_s = [int(each.headers["cache-control"].split("max-age=")[1].split(",")[0]) for each in told]
+        assert 0 < kept_s[0] <= 3_600
+        assert kept_s[1] == 0
+
+    asyncio.run(go())

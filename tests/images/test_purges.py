@@ -1,15 +1,14 @@
 """What was purged is not shown again, from whatever cache, and what was not stays."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from broker.concurrency.shares import Asker
 from broker.errors import Unavailable
+from broker.image_urls import image_path
 from broker.images.account_rules import AccountRules
 from broker.images.errors import SourceFailed
 from broker.images.geometry import Face, Point
@@ -19,6 +18,7 @@ from broker.storage.image_purges import ALL, MAX_SOURCES, ImagePurges, Purge
 from tests.auth.services import open_database
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
 from tests.images.pictures import gradient
+from tests.images.replica import Replica, open_replica
 from tests.images.stage import KnownFaces, ListedPurges, Stage, open_stage
 from tests.images.test_service import Work
 
@@ -315,36 +315,6 @@ async def test_too_many_purges_of_an_account_become_one_of_all(database: Databas
     assert book.is_gone(untouched)
 
 
-class Replica:
-    """A process with a service of its own; see `tests.images.replica`."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def get(self, url: str) -> tuple[str, bool]:
-        """The ETag of the picture, and whether it was kept."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{url}\n".encode())
-        etag, is_hit = (await self._process.stdout.readline()).decode().split()
-        return etag, is_hit == "True"
-
-
-@asynccontextmanager
-async def open_replica(dsn: str, directory: Path, port: int) -> AsyncIterator[Replica]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.images.replica", dsn, str(directory), f"127.0.0.1:{port}"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield Replica(process)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), 60) == 0
-
-
 @pytest.mark.anyio
 @pytest.mark.postgres
 async def test_a_purge_reaches_the_memory_of_every_process(
@@ -362,18 +332,24 @@ async def test_a_purge_reaches_the_memory_of_every_process(
         asyncio.timeout(60),
     ):
         url = upstream.url("/a.png", host="127.0.0.1")
-        made, found = await one.get(url), await two.get(url)
-        assert (made[1], found) == (False, (made[0], True))
+        path = image_path("demo", "w=50", url)
+
+        async def get(replica: Replica) -> tuple[str, str]:
+            headers = (await replica.get(path)).headers
+            return headers["etag"], headers["x-cache"]
+
+        (etag, cache), found = await get(one), await get(two)
+        assert (cache, found) == ("MISS", (etag, "HIT"))
         for file in (tmp_path / "images" / "results").glob("*/*"):
             file.unlink()  # so that both have it in memory alone
-        assert [await one.get(url), await two.get(url)] == [(made[0], True)] * 2
+        assert [await get(one), await get(two)] == [(etag, "HIT")] * 2
         bodies.append(bytes(gradient(120, 160).pngsave_buffer()))
         await ImagePurges(database).add("demo", source_of(url))
         for replica in (one, two):
-            while (now := await replica.get(url))[0] == made[0]:  # noqa: ASYNC110 - another process
+            while (now := await get(replica))[0] == etag:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.05)
-            assert await replica.get(url) == (now[0], True)
-        assert await one.get(url) == await two.get(url)
+            assert await get(replica) == (now[0], "HIT")
+        assert await get(one) == await get(two)
         assert len(upstream.seen) == 2
 
 

@@ -467,6 +467,25 @@ def test_processes_share_what_is_kept(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.parametrize(("behind_s", "fetches"), [(0.3, 1), (60, 2)])
+def test_clocks_of_processes_may_differ_a_little(tmp_path: Path, behind_s: float, fetches: int) -> None:
+    async def go() -> None:
+        async with (
+            open_upstream(reply(body=SMALL)) as upstream,
+            open_stage(tmp_path, open_fetcher(upstream.port)) as one,
+            open_stage(tmp_path, open_fetcher(upstream.port)) as other,
+        ):
+            for stage in (one, other):
+                stage.clock.stop()
+            other.clock.later_s = one.clock.now_ms() / 1_000 - other.clock.now_ms() / 1_000 - behind_s
+            await one.service.get(Asker("demo"), "w=50", upstream.url())
+            for options in ("w=50", "w=100"):
+                await other.service.get(Asker("demo"), options, upstream.url())
+            assert len(upstream.seen) == fetches
+
+    asyncio.run(go())
+
+
 def test_a_crop_by_face_looks_once_for_the_faces_of_a_source(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         await asyncio.gather(

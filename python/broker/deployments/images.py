@@ -60,20 +60,17 @@ class ImagesReplica(Replica):
 
     async def open(self, stack: AsyncExitStack) -> "Door":
         """The service of pictures, and what measures it."""
-        from broker.clock import SystemClock
         from broker.deployments.faces import find_served_faces
-        from broker.ids import IdSource
         from broker.metrics.exporter import Exporter
         from broker.rest.images import ImageApp
 
-        settings, clock = self._settings, SystemClock()
-        ids = IdSource(clock)
-        opened = await open_service(stack, settings, self._dsn, find_served_faces(settings), ids)
-        service = opened.service
+        settings = self._settings
+        opened = await open_service(stack, settings, self._dsn, find_served_faces(settings))
+        service, clock = opened.service, opened.clock
         app = ImageApp(
             settings,
             clock,
-            ids,
+            opened.ids,
             service.get,
             service.know_purges,
             opened.usage,
@@ -88,23 +85,25 @@ class ImagesReplica(Replica):
 
 @dataclass(frozen=True, slots=True)
 class OpenedImages:
-    """The service of one process, and what counts for its accounts."""
+    """The service of one process, what counts for its accounts, and the time and the ids of both."""
 
     service: "ImageService"
     usage: "UsageCounter"
+    clock: "Clock"
+    ids: "IdSource"
 
 
 async def open_service(
-    stack: AsyncExitStack, settings: Settings, dsn: str, faces: "FaceFinder", ids: "IdSource"
+    stack: AsyncExitStack, settings: Settings, dsn: str, faces: "FaceFinder"
 ) -> OpenedImages:
     """The service of one process; `stack` closes all of it."""
     from broker.auth.local_rates import LocalRate
     from broker.auth.rate_limits import Rate
     from broker.auth.shared_rates import image_rates
-    from broker.clock import SystemClock
     from broker.concurrency.tasks import cancel_and_wait, keep_running
     from broker.fetching.fetcher import FetchConfig, Fetcher
     from broker.fetching.urls import AllowList
+    from broker.ids import IdSource
     from broker.images.account_rules import rule_book
     from broker.images.disk_cache import DiskCache
     from broker.images.jobs import DecodeLimits
@@ -115,6 +114,7 @@ async def open_service(
     from broker.images.sources import SourceConfig, SourceHead, Sources
     from broker.images.workers import WorkerConfig, Workers
     from broker.storage.database import Database
+    from broker.storage.database_clock import DatabaseClock
     from broker.storage.image_purges import ImagePurges
     from broker.storage.image_rules import ImageRules
     from broker.storage.rate_buckets import RateBuckets
@@ -129,10 +129,12 @@ async def open_service(
     )
     stack.push_async_callback(workers.close)
     await workers.warm()
-    # The database, and the fetcher of sources.
-    clock = SystemClock()
+    # The database, the clock that follows it, and the fetcher of sources.
     database = await Database.open(dsn, size=_POOL, timeout_s=settings.database_timeout_s)
     stack.push_async_callback(database.close)
+    clock = await DatabaseClock.open(database)
+    stack.push_async_callback(cancel_and_wait, keep_running("clock", clock.run))
+    ids = IdSource(clock)
     ports = frozenset(map(int, settings.images_ports))
     source_config = SourceConfig(
         max_bytes=settings.images_source_limit_bytes,
@@ -190,7 +192,7 @@ async def open_service(
         await book.read()
     follower = PurgeFollower(book, directory, service.forget_purged, service.remove_purged)
     stack.push_async_callback(cancel_and_wait, keep_running("image purges", follower.run))
-    return OpenedImages(service, usage)
+    return OpenedImages(service, usage, clock, ids)
 
 
 def _open_usage(

@@ -48,7 +48,7 @@ from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
 from broker.images.purges import Origin, PurgeBook
 from broker.images.renderer import Renderer
 from broker.images.signatures import Signature, check_signature
-from broker.images.sources import FoundSource, Source, Sources
+from broker.images.sources import FoundSource, Source, Sources, age_s
 from broker.images.usage import UsageCounter
 from broker.images.workers import KeptPicture, Workers
 from broker.metrics.counts import IMAGE_SECONDS
@@ -455,7 +455,7 @@ class ImageService:
             self._memory.put(key, kept)
 
     def _is_fresh(self, head: ResultHead) -> bool:
-        is_young = 0 <= self._now_s() - head.made_time < self._config.fresh_s
+        is_young = 0 <= age_s(self._now_s(), head.made_time) < self._config.fresh_s
         return is_young and not self._purges.is_gone(head.origin)
 
     def _write_result(self, key: str, head: ResultHead, body: bytes) -> None:

@@ -45,6 +45,7 @@ _VALIDATORS = {"etag": "if-none-match", "last-modified": "if-modified-since"}
 _MAX_VALIDATOR_CHARACTERS = 1_024
 _PASSING = frozenset({408, 429, *range(500, 600)})
 _FAILING_SOURCES = 10_000  # remembered at a time
+_APART_S = 5.0  # by which clocks of two processes may differ; each measures the database's to half a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,8 @@ class Sources:
 
     Args:
         cache, locks: shared with other processes. The locks are of this class alone.
-        clock: its wall clock says how old a source is, so a wrong one costs a fetch and never shows a wrong
-            picture.
+        clock: of all nodes alike. It says how old a source is, so a wrong one costs a fetch and never shows a
+            wrong picture.
         forget: called in a thread with the digest of a source that was purged, for what is kept by digests.
     """
 
@@ -319,7 +320,7 @@ class Sources:
         return 0 <= self._age_s(head) < self._config.fresh_s
 
     def _age_s(self, head: SourceHead) -> float:
-        return self._now_s() - head.checked_time
+        return age_s(self._now_s(), head.checked_time)
 
     def _now_s(self) -> float:
         return self._clock.now_ms() / 1_000
@@ -357,6 +358,11 @@ class _Failing(Exception):
     def __init__(self, error: BrokerError) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+def age_s(now_s: float, made_s: float) -> float:
+    """How old something is that any process has made; negative where a clock has been set back."""
+    return 0.0 if now_s < made_s <= now_s + _APART_S else now_s - made_s
 
 
 def _key(account: str, url: str) -> str:
