@@ -13,6 +13,7 @@ from broker.clock import SystemClock
 from broker.domain.users import Role, User
 from broker.ids import IdSource
 from broker.operations.known_gateways import KnownGateways
+from broker.operations.lists import ListTurns
 from broker.operations.services import Services
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
@@ -99,6 +100,7 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
             "users": Users(database),
             "api_tokens": ApiTokens(database),
             "auth": auth,
+            "lists": ListTurns(4, 5.0),
             "known_gateways": KnownGateways(Gateways(database), clock, Settings(**settings)),
             "login_rate": RateLimit(
                 "login", RateBuckets(database), clock, per_address=Rate(0, 1), per_account=Rate(0, 1)

@@ -28,13 +28,22 @@ class Turns:
         self._accounts: OrderedDict[str, OrderedDict[str, _Line]] = OrderedDict()
 
     @asynccontextmanager
-    async def held(self, asker: Asker) -> AsyncIterator[None]:
-        """Have a place. Safe to cancel. Raises Unavailable where too many wait."""
+    async def held(self, asker: Asker, *, is_counted: bool = True) -> AsyncIterator[None]:
+        """Have a place. Safe to cancel.
+
+        Args:
+            is_counted: whether it counts among those that may wait; without, something else bounds them.
+
+        Raises:
+            Unavailable: too many wait.
+        """
         if self._free:
             self._free -= 1
-        else:
+        elif is_counted:
             with self._waiting.held(asker):
                 await self._wait(asker)
+        else:
+            await self._wait(asker)
         try:
             yield
         finally:

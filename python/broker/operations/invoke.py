@@ -62,7 +62,9 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         permissions.require_audience(operation.rule, context.principal)
         params = validate(operation.params, raw)
         context.rule = operation.rule
-        if context.idempotency_key is None or operation.effect is not Effect.KEYED:
+        if operation.is_list:
+            result = await _run_in_turn(operation, context, params)
+        elif context.idempotency_key is None or operation.effect is not Effect.KEYED:
             result = await operation.handler(context, params)
         else:
             result = await _run_with_key(operation, context, raw, params)
@@ -104,6 +106,14 @@ def check_audience(operation: Operation, principal: Principal) -> None:
         OPERATIONS.add(operation.name, error.name)
         OPERATION_SECONDS.observe(0.0, operation.name)
         raise
+
+
+async def _run_in_turn(operation: Operation, context: Context, params: Any) -> Result:
+    """Run a handler that reads a list."""
+    lists, principal = context.services.lists, context.principal
+    async with lists.held(principal, context.address):
+        result = await operation.handler(context, params)
+    return lists.paced(result, principal, context.address)
 
 
 async def _run_with_key(

@@ -121,6 +121,8 @@ class Operation:
             pass `withEtag`.
         has_cursor: whether the result is a list that may be one page of more: over HTTP the header `Link`
             says where the next one is, over WebSocket callers who pass `withCursor` get `{items, cursor}`.
+        is_list: whether it reads as much as there is, or a range of it: it takes a turn among such reads
+            (`broker.operations.lists`), and so does each page of a streamed result.
         honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
@@ -140,6 +142,7 @@ class Operation:
     kept: Callable[[Result], Result] | None = None
     has_etag: bool = False
     has_cursor: bool = False
+    is_list: bool = False
     honours_if_match: bool = False
     limit: int | None = None
     example: Mapping[str, Any] | None = None

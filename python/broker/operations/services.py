@@ -14,6 +14,7 @@ from broker.images.account_rules import rule_book
 from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.image_warmer import ImageWarmer
 from broker.operations.known_gateways import KnownGateways
+from broker.operations.lists import ListTurns
 from broker.operations.long_lists import LongLists
 from broker.operations.presence import Presence
 from broker.operations.report_replies import ReportConfig, ReportReplies
@@ -71,6 +72,7 @@ class Services:
     source_replies: SourceReplies
     fetch_rate: RateLimit
     events: Events
+    lists: ListTurns
     long_lists: LongLists
     imports: Imports
     idempotency: Idempotency
@@ -168,6 +170,7 @@ def build_services(
         ),
         # Events, and what is counted and recorded of calls.
         events=Events(database),
+        lists=ListTurns(settings.database_pool, settings.database_timeout_s),
         long_lists=LongLists(clock, settings),
         imports=Imports(database),
         idempotency=Idempotency(database),

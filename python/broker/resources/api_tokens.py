@@ -98,6 +98,7 @@ OPERATIONS = of_resource(
         name="listApiTokens",
         summary="List the caller's API tokens",
         handler=list_api_tokens,
+        is_list=True,
         route=Route("GET", "/users/me/tokens"),
     ),
     Operation(

@@ -85,6 +85,7 @@ OPERATIONS = (
         name="filterAudit",
         summary="Search the log of administrative changes",
         handler=_filter_audit,
+        is_list=True,
         route=Route(
             "GET",
             "/audit",

@@ -304,6 +304,7 @@ OPERATIONS = of_resource(
         summary="List all events of a program, ordered by timecode and seq",
         result=list[Event],
         handler=list_events,
+        is_list=True,
         route=Route(
             "GET",
             "/programs/{programId}/events",
@@ -354,6 +355,7 @@ OPERATIONS = of_resource(
         summary="Search events of a program",
         result=EventPage,
         handler=_filter_events,
+        is_list=True,
         route=Route(
             "GET", "/programs/{programId}/events/filter", description="`search` matches names and metadata."
         ),
@@ -364,6 +366,7 @@ OPERATIONS = of_resource(
         summary="Export the events of a program",
         result=EventExport,
         handler=export_events,
+        is_list=True,
         route=Route(
             "GET",
             "/programs/{programId}/events/export",

@@ -268,12 +268,14 @@ OPERATIONS = of_resource(
         summary="List programs that have not ended and that the caller may publish to, newest first",
         result=list[ProgramResource],
         handler=_get_producer_programs,
+        is_list=True,
         route=Route("GET", "/programs"),
     ),
     Operation(
         name="filterPrograms",
         summary="Search the programs that the caller may publish to",
         handler=_filter_programs,
+        is_list=True,
         route=Route(
             "GET",
             "/programs/filter",

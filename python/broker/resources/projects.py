@@ -190,6 +190,7 @@ OPERATIONS = of_resource(
         name="listProjects",
         summary="List the projects that the caller belongs to, or all for admins",
         handler=_list_projects,
+        is_list=True,
         route=Route("GET", "/projects"),
     ),
     Operation(
@@ -237,6 +238,7 @@ OPERATIONS = of_resource(
         name="listProjectUsers",
         summary="List the users who belong to a project, by name",
         handler=_list_project_users,
+        is_list=True,
         route=Route("GET", "/projects/{projectId}/users"),
         example=_ONE,
     ),
@@ -245,6 +247,7 @@ OPERATIONS = of_resource(
         summary="List all programs of a project, newest first",
         result=list[ProgramResource],
         handler=_list_project_programs,
+        is_list=True,
         route=Route("GET", "/projects/{projectId}/programs"),
         example=_ONE,
     ),

@@ -92,6 +92,7 @@ OPERATIONS = of_resource(
         summary="List the revisions of a project, newest first",
         result=list[Revision],
         handler=revisions.list_revisions,
+        is_list=True,
         route=Route("GET", f"{_AT}/revisions"),
         example=_PROJECT | {"status": "draft"},
     ),

@@ -253,6 +253,7 @@ OPERATIONS = of_resource(
         name="getDashboard",
         summary="Get the current numbers of viewers and activity",
         handler=_get_dashboard,
+        is_list=True,
         route=Route(
             "GET",
             "/statistics/dashboard",
@@ -265,6 +266,7 @@ OPERATIONS = of_resource(
         name="filterStatistics",
         summary="Statistics over time",
         handler=_get_series,
+        is_list=True,
         route=Route(
             "GET",
             "/statistics/filtered",
@@ -280,6 +282,7 @@ OPERATIONS = of_resource(
         name="filterImageStatistics",
         summary="Get the image usage of the account over time",
         handler=_get_image_series,
+        is_list=True,
         route=Route(
             "GET",
             "/statistics/images",
@@ -291,6 +294,7 @@ OPERATIONS = of_resource(
         name="admin/getLivePrograms",
         summary="List live programs, the latest started first",
         handler=_get_live_programs,
+        is_list=True,
         route=Route(
             "GET",
             "/statistics/livePrograms",

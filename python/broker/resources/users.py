@@ -176,6 +176,7 @@ OPERATIONS = of_resource(
         name="listUsers",
         summary="List users",
         handler=list_users,
+        is_list=True,
         route=Route("GET", "/users"),
     ),
     Operation(

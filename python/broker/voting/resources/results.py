@@ -132,8 +132,14 @@ async def _get_results(context: Context, params: ResultsParams) -> Json:
     if params.account_id != account:
         raise NotFound(f"there is no account {params.account_id} here")
     key = (account, params.response_name, params.project_id, params.program_id, params.context_id)
-    live = await audience.results.load(key, lambda: _read_results(context, params))
+    live = await audience.results.load(key, lambda: _read_in_turn(context, params))
     return Json(live.body, live.headers)
+
+
+async def _read_in_turn(context: Context, params: ResultsParams) -> LiveReply:
+    """What is not remembered is a report like others; whoever asks for the same waits for this one."""
+    async with context.services.lists.held(context.principal, context.address):
+        return await _read_results(context, params)
 
 
 async def _read_results(context: Context, params: ResultsParams) -> LiveReply:
@@ -229,6 +235,7 @@ OPERATIONS = of_resource(
         name="getResponseReport",
         summary="Get the response report of a program",
         handler=_get_report,
+        is_list=True,
         route=Route(
             "GET",
             "/responses/{accountId}/{projectId}/{programId}/report",
@@ -242,6 +249,7 @@ OPERATIONS = of_resource(
         name="getResponseIntegrity",
         summary="Get what looks wrong in the votes of a program",
         handler=_get_integrity,
+        is_list=True,
         route=Route(
             "GET",
             "/responses/{accountId}/{projectId}/{programId}/integrity",
