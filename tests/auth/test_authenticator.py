@@ -374,7 +374,7 @@ async def test_right_password_is_refused_when_the_limit_is_met_while_it_is_check
     await make_user(database, auth, "kim")
     whole = auth._passwords.verify
 
-    async def verify_late(stored: str | None, password: str, _admit: object) -> bool:
+    async def verify_late(stored: str | None, password: str, _admit: object, **_named: object) -> bool:
         monkeypatch.setattr(auth._passwords, "verify", whole)
         for _ in range(10):
             with pytest.raises(BadCredentials):

@@ -1,6 +1,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from argon2 import PasswordHasher
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker.auth import passwords as module
 from broker.auth.passwords import PasswordConfig, Passwords
+from broker.concurrency.shares import Asker
 from broker.errors import InvalidRequest, Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +105,52 @@ async def test_more_than_may_wait_are_refused_and_the_loop_goes_on(monkeypatch: 
     gate.set()
     assert list(await asyncio.gather(first, second)) == ["True", "True"]
     assert await passwords.hash("d") == "True"
+    passwords.close()
+
+
+async def order(askers: list[Asker], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The places in `askers`, in the order in which their passwords are hashed who have all asked before."""
+    passwords, gate, hashed = Passwords(replace(CHEAP, threads=1)), threading.Event(), list[int]()
+
+    def record(_self: object, password: bytes, **_: object) -> str:
+        assert gate.wait(10)
+        hashed.append(int(password))
+        return ""
+
+    monkeypatch.setattr(PasswordHasher, "hash", record)
+    waiting = [asyncio.create_task(passwords.hash("-1"))]
+    waiting += [
+        asyncio.create_task(passwords.hash(str(number), asker=asker)) for number, asker in enumerate(askers)
+    ]
+    await asyncio.sleep(0)
+    assert passwords.waiting == len(askers)
+    gate.set()
+    await asyncio.gather(*waiting)
+    passwords.close()
+    return hashed[1:]
+
+
+@pytest.mark.parametrize("late", [Asker("demo", "192.0.2.2"), Asker("other", "192.0.2.1")])
+async def test_many_of_one_address_delay_another_by_one(late: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [Asker("demo", "192.0.2.1")] * 60 + [Asker("third", "192.0.2.1")] * 20
+    assert (await order([*many, late], monkeypatch)).index(80) <= 2
+
+
+async def test_one_address_leaves_others_room_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    greedy, gate = Asker("demo", "192.0.2.1"), threading.Event()
+    passwords = Passwords(replace(CHEAP, threads=1, waiting=30))
+    monkeypatch.setattr(PasswordHasher, "hash", lambda *_, **__: str(gate.wait(10)))
+    waiting = [asyncio.create_task(passwords.hash("a", asker=greedy)) for _ in range(1 + 10)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable) as caught:
+        await passwords.hash("a", asker=greedy)
+    assert caught.value.retry_after_s == 1
+    waiting.append(asyncio.create_task(passwords.hash("a", asker=Asker("demo", "192.0.2.2"))))
+    await asyncio.sleep(0)
+    assert passwords.waiting == 11
+    gate.set()
+    assert set(await asyncio.gather(*waiting)) == {"True"}
+    assert passwords.waiting == 0
     passwords.close()
 
 

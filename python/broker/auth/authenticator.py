@@ -8,7 +8,7 @@ can be lost, looks every `poll_s` anyway.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,16 +20,20 @@ from broker.auth.holders import Holders
 from broker.auth.identity import FetchKeys, IdentityKeys, IdentityLogin
 from broker.auth.keys import Keyring, KeyringConfig
 from broker.auth.passwords import PasswordConfig, Passwords
+from broker.auth.rate_limits import caller_of
 from broker.auth.standings import RevocationCallback, Standings
 from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
 from broker.auth.tokens import AccessToken, Claims
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache
+from broker.concurrency.shares import NOBODY, Asker
 from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.domain.api_tokens import hash_secret, is_secret
 from broker.domain.users import Principal, User, normalise_username
 from broker.errors import BadCredentials, BrokerError, Unauthenticated, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.settings import Settings
 from broker.storage.api_tokens import ApiTokens, Holder
 from broker.storage.database import Database
@@ -247,11 +251,12 @@ class Authenticator:
         async def admit() -> None:
             await self._throttle.check(attempt)
 
-        if not await self._passwords.verify(stored, password, admit) or credentials is None:
+        asker = Asker(account, caller_of(address))
+        if not await self._passwords.verify(stored, password, admit, asker=asker) or credentials is None:
             await self._throttle.record_failure(attempt)
             raise BadCredentials("the user name or the password is wrong")
         await self._throttle.check(attempt)
-        await self._rehash_if_outdated(account, credentials, password)
+        await self._rehash_if_outdated(asker, credentials, password)
         return await self.issue(account, credentials.user, credentials.valid_from_ms)
 
     async def exchange(self, account: str, api_token: str, address: str) -> AccessToken:
@@ -332,12 +337,16 @@ class Authenticator:
         token = tokens.sign(claims, self._config.issuer, key.kid, key.private)
         return AccessToken(token, lifetime_s)
 
-    async def hash_password(self, password: str, salt: bytes | None = None) -> str:
+    async def hash_password(self, password: str, salt: bytes | None = None, *, asker: Asker = NOBODY) -> str:
         """What is stored of a new password; with a `salt` of 16 bytes the same for the same password.
 
         Raises Unavailable when too many wait for a processor.
         """
-        return await self._passwords.hash(password, salt)
+        return await self._passwords.hash(password, salt, asker=asker)
+
+    def figures(self) -> Iterator[Sample]:
+        """How many passwords wait to be hashed."""
+        yield Sample(catalogue.QUEUE.name, ("passwords",), self._passwords.waiting)
 
     async def jwks(self) -> dict[str, Any]:
         """The public keys of every token that can still be valid (RFC 7517, RFC 8037)."""
@@ -381,13 +390,14 @@ class Authenticator:
         """Verify every token again; a revoked key is too rare for a list of what it has signed."""
         self._verified.clear()
 
-    async def _rehash_if_outdated(self, account: str, credentials: Credentials, password: str) -> None:
+    async def _rehash_if_outdated(self, asker: Asker, credentials: Credentials, password: str) -> None:
         if not self._passwords.is_outdated(credentials.password_hash):
             return
         # The old hash is as good as before; a log-in does not fail for it.
         with suppress(Unavailable):
-            renewed = await self._passwords.hash(password)
-            await self._users.replace_hash(account, credentials.user.id, credentials.password_hash, renewed)
+            renewed = await self._passwords.hash(password, asker=asker)
+            user_id, before = credentials.user.id, credentials.password_hash
+            await self._users.replace_hash(asker.account, user_id, before, renewed)
 
     async def _follow(self) -> None:
         """Catch up at every notification and every `poll_s`; tidy up now and then; never end by itself."""

@@ -1,4 +1,9 @@
-"""Password hashes: Argon2id (RFC 9106) in dedicated threads, so that no event loop waits."""
+"""Password hashes: Argon2id (RFC 9106) in dedicated threads, so that no event loop waits.
+
+Log-ins, new passwords and passwords in requests with an idempotency key share the threads, each of which has
+the memory of one hash. They take turns by account, and within an account by address: whoever sends a hundred
+wrong passwords delays a log-in from elsewhere by one of them.
+"""
 
 import asyncio
 import unicodedata
@@ -11,8 +16,10 @@ from typing import TypeVar
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from broker.concurrency.shares import NOBODY, Asker, Shares
+from broker.concurrency.turns import Turns
 from broker.domain.users import MAX_PASSWORD_CHARACTERS
-from broker.errors import InvalidRequest, Unavailable
+from broker.errors import InvalidRequest
 
 T = TypeVar("T")
 
@@ -28,14 +35,14 @@ class PasswordConfig:
         memory_kib: memory of one hash.
         time_cost: passes over it.
         threads: hashes in the making at one time; each is one thread.
-        waiting: how many may wait for one of them, which is 5 seconds' worth; more are refused with
-            `Unavailable`.
+        waiting: how many may wait for one of them. One address may have a third of it, which is 5 seconds'
+            worth, and one account half (`Shares`). More are refused with `Unavailable`.
     """
 
     memory_kib: int = 19_456
     time_cost: int = 2
     threads: int = 2
-    waiting: int = 200
+    waiting: int = 600
 
 
 class Passwords:
@@ -47,11 +54,16 @@ class Passwords:
             time_cost=config.time_cost, memory_cost=config.memory_kib, parallelism=1, type=Type.ID
         )
         self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="argon2")
-        self._limit = config.threads + config.waiting
-        self._pending = 0
-        self._turns = asyncio.Semaphore(config.threads)
+        self._most = config.waiting
+        self._waiting = Shares(config.waiting, "too many log-ins at once; try again")
+        self._turns = Turns(config.threads, self._waiting)
 
-    async def hash(self, password: str, salt: bytes | None = None) -> str:
+    @property
+    def waiting(self) -> int:
+        """How many wait for a thread."""
+        return self._most - self._waiting.free
+
+    async def hash(self, password: str, salt: bytes | None = None, *, asker: Asker = NOBODY) -> str:
         """The encoded hash, parameters and salt included. Without `salt` no two are equal.
 
         Raises:
@@ -59,10 +71,15 @@ class Passwords:
             Unavailable: too many are waiting.
         """
         encoded = _encode(password)
-        return await self._run(lambda: self._hasher.hash(encoded, salt=salt))
+        return await self._run(lambda: self._hasher.hash(encoded, salt=salt), asker)
 
     async def verify(
-        self, stored: str | None, password: str, admit: Callable[[], Awaitable[None]] | None = None
+        self,
+        stored: str | None,
+        password: str,
+        admit: Callable[[], Awaitable[None]] | None = None,
+        *,
+        asker: Asker = NOBODY,
     ) -> bool:
         """Whether `password` is the one that was hashed to `stored`.
 
@@ -71,7 +88,7 @@ class Passwords:
         that wait, those that may not be checked any more cost nothing.
         """
         encoded = _encode(password)
-        matches = await self._run(lambda: self._matches(stored or self._nobodys, encoded), admit)
+        matches = await self._run(lambda: self._matches(stored or self._nobodys, encoded), asker, admit)
         return matches and stored is not None
 
     def is_outdated(self, stored: str) -> bool:
@@ -93,17 +110,13 @@ class Passwords:
         except (VerificationError, InvalidHashError):
             return False
 
-    async def _run(self, work: Callable[[], T], admit: Callable[[], Awaitable[None]] | None = None) -> T:
-        if self._pending >= self._limit:
-            raise Unavailable("too many log-ins at once; try again", retry_after_s=1)
-        self._pending += 1
-        try:
-            async with self._turns:
-                if admit is not None:
-                    await admit()
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        finally:
-            self._pending -= 1
+    async def _run(
+        self, work: Callable[[], T], asker: Asker, admit: Callable[[], Awaitable[None]] | None = None
+    ) -> T:
+        async with self._turns.held(asker):
+            if admit is not None:
+                await admit()
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def _encode(password: str) -> bytes:

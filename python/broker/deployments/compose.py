@@ -89,6 +89,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
             ingress_host=ingress_host(on_this_node(settings)),
         )
         stack.push_async_callback(services.close)
+        exporter.add(auth.figures)
         exporter.add(services.lists.figures)
         exporter.add(services.image_warmer.figures)
         if services.image_warmer.is_on:

@@ -136,7 +136,7 @@ QUEUE = _gauge(
     "broker_queue_length",
     "Queue lengths: `writer` and `counting` wait for a commit, `owners` and `counters` for a"
     " call to them, `calls` are those of WebSocket clients, `database` waits for a"
-    " connection, `lists` for a turn to read a list.",
+    " connection, `lists` for a turn to read a list, `passwords` for a thread that hashes them.",
     "queue",
 )
 QUEUE_BYTES = _gauge("broker_queue_bytes", "Bytes that wait for a commit.", "queue")

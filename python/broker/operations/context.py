@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.auth.rate_limits import caller_of
+from broker.concurrency.shares import Asker
 from broker.domain.idempotency import IdempotencyKey
 from broker.domain.permission_table import CLOSED, Rule
 from broker.domain.users import Principal
@@ -63,6 +65,11 @@ class Context:
     def caller(self) -> Caller:
         """Who calls, for the program's owner, which decides at the moment of the change."""
         return Caller(self.principal.role, self.principal.project_ids)
+
+    @property
+    def asker(self) -> Asker:
+        """For whom its work is done, where accounts and addresses take turns."""
+        return Asker(self.principal.account, caller_of(self.address))
 
     @property
     def subject(self) -> str:

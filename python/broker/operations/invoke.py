@@ -226,7 +226,7 @@ async def _slow_hash(context: Context, caller: str, key: str, password: object) 
     if not isinstance(password, str) or not password:
         return None
     salt = hashlib.sha256(orjson.dumps([context.principal.account, caller, key])).digest()[:16]
-    return await context.services.auth.hash_password(password, salt)
+    return await context.services.auth.hash_password(password, salt, asker=context.asker)
 
 
 def validate(model: type[_Params], raw: Any, prefix: str = "") -> _Params:

@@ -86,7 +86,7 @@ async def create_user(context: Context, params: NewUserParams) -> User:
         email=params.email,
         project_ids=list(dict.fromkeys(params.project_ids or [])),
     )
-    password_hash = await services.auth.hash_password(params.password)
+    password_hash = await services.auth.hash_password(params.password, asker=context.asker)
     principal = context.principal
     by = Actor.of(principal)
     return await membership.add_user(
@@ -129,7 +129,9 @@ async def _change(context: Context, user_id: str, params: ProfileParams) -> User
         return after
 
     # Hashed before the transaction, which would otherwise hold up every other change of the account's users.
-    password_hash = await services.auth.hash_password(params.password) if params.password else None
+    password_hash = None
+    if params.password:
+        password_hash = await services.auth.hash_password(params.password, asker=context.asker)
     return await membership.change_user(
         services.users,
         services.clock,
