@@ -116,6 +116,13 @@ class Settings:
     http_long_bodies_per_address: int = _setting(
         256, "Maximum concurrent requests with a body over 15 kB from one such address; 0 is no limit.", low=0
     )
+    http_waiting_bytes: int = _setting(
+        128 << 20,
+        "Memory for request bodies of one API replica, over all connections; requests beyond it get 503."
+        " Four times `BROKER_BODY_LIMIT_BYTES` where that is more, because one caller may have a third of"
+        " it.",
+        low=1 << 20,
+    )
     ops_host: str = _setting(
         "127.0.0.1",
         "Address for operators, which serves `/metrics`, `/readyz` and Ray Serve's routes; `node` as above.",

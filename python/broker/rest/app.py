@@ -7,7 +7,7 @@ layer that runs handlers in another task breaks context variables.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,8 @@ from broker.domain.strict_json import may_have
 from broker.domain.users import Principal
 from broker.errors import InvalidRequest, MethodNotAllowed, NotFound, Unavailable
 from broker.image_urls import PREFIX as PICTURES
-from broker.metrics import page
+from broker.metrics import catalogue, page
+from broker.metrics.counts import Sample
 from broker.operations.context import Context
 from broker.operations.invoke import check_audience, invoke
 from broker.operations.registry import Effect, Registry
@@ -30,6 +31,7 @@ from broker.rest.callers import CallOrigin
 from broker.rest.deadlines import Deadlines
 from broker.rest.door import Door, header_text
 from broker.rest.face_state import read_face_state
+from broker.rest.held_bodies import HeldBodies, HeldBody
 from broker.rest.image_state import read_image_state
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange
@@ -98,6 +100,7 @@ class RestApp(Door):
         self._services = services
         self._health = health
         self._waits = Deadlines(PART_S, services.clock)
+        self._bodies = HeldBodies(services.settings.http_waiting_bytes, services.settings.body_limit_bytes)
         self._hosts: dict[bytes, str] = {}  # the account of each that was asked for
         self._routes = RouteTable(registry.routed)
         self._documents = {
@@ -111,6 +114,11 @@ class RestApp(Door):
             "docs": self._serve_docs,
             ".well-known/jwks.json": self._serve_jwks,
         }
+
+    def figures(self) -> Iterator[Sample]:
+        """What is under way, and what it holds."""
+        yield from super().figures()
+        yield Sample(catalogue.HTTP_WAITING.name, (), self._bodies.held_bytes)
 
     async def serve(
         self,
@@ -133,7 +141,11 @@ class RestApp(Door):
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = endpoints.get(method)
         if endpoint is not None:
-            await self._serve_operation(endpoint, values, scope, headers, caller, receive, exchange)
+            held = self._bodies.begin()
+            try:
+                await self._serve_operation(endpoint, values, scope, headers, caller, receive, exchange, held)
+            finally:
+                held.release()
         elif method == "OPTIONS":
             await exchange.whole(204, b"", "", [(b"allow", allowed_methods(endpoints).encode()), *PREFLIGHT])
         else:
@@ -148,6 +160,7 @@ class RestApp(Door):
         caller: CallOrigin,
         receive: Receive,
         exchange: Exchange,
+        held: HeldBody,
     ) -> None:
         operation, services = endpoint.operation, self._services
         route = endpoint.route
@@ -174,7 +187,8 @@ class RestApp(Door):
                 principal = await self._principal(account, token, caller.address)
         elif has_content(headers):
             body_type = check_body_type(headers, route)
-            content = await read_body(receive, headers, self._limit(endpoint), self._waits)
+            held.belong_to(principal, caller.address)
+            content = await read_body(receive, headers, self._limit(endpoint), self._waits, held)
             if principal.is_anonymous and not may_have(content, TOKEN):
                 check_audience(operation, principal)
             sent = parse_body(content, body_type, route.whole_body)

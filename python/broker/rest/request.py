@@ -20,6 +20,7 @@ from broker.errors import (
 from broker.operations.registry import Route
 from broker.rest.asgi import Receive
 from broker.rest.deadlines import Deadlines
+from broker.rest.held_bodies import HeldBody
 from broker.rest.routing import Endpoint
 
 Headers = Mapping[bytes, bytes]
@@ -237,18 +238,34 @@ async def body_chunks(
             yield chunk
 
 
-async def read_body(receive: Receive, headers: Headers, limit_bytes: int, waits: Deadlines) -> bytes:
-    """The whole body; see `body_chunks`, which takes longer."""
+async def read_body(
+    receive: Receive, headers: Headers, limit_bytes: int, waits: Deadlines, held: HeldBody
+) -> bytes:
+    """The whole body; see `body_chunks`, which takes longer.
+
+    Args:
+        held: counts what is in memory.
+
+    Raises:
+        Unavailable: there is no room for it; else as `body_chunks`.
+    """
     _require_length(headers, limit_bytes)
-    chunks: list[bytes] = []
-    size, more = 0, True
+    chunk, more = await _next_chunk(receive, waits)
+    _hold(chunk, len(chunk), limit_bytes, held)
+    if not more:
+        return chunk
+    whole = bytearray(chunk)  # a list of parts would take many times their bytes where each is short
     while more:
         chunk, more = await _next_chunk(receive, waits)
-        size += len(chunk)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        _hold(chunk, len(whole) + len(chunk), limit_bytes, held)
+        whole += chunk
+    return bytes(whole)
+
+
+def _hold(chunk: bytes, size: int, limit_bytes: int, held: HeldBody) -> None:
+    if size > limit_bytes:
+        raise _too_large(limit_bytes)
+    held.take(len(chunk))
 
 
 def _require_length(headers: Headers, limit_bytes: int) -> None:
