@@ -17,7 +17,8 @@ out as by another process, and may take the slot again (`was_moved`).
 
 When a connection breaks, the outcome of its transaction may be unknown. `renew` settles it: after the
 generation has been incremented, the transaction has either been committed or never will be, and its rows can
-be looked up.
+be looked up. A holder that is shut out waits for no lock to learn it, so that it ends also while its
+successor's commits follow each other closely, or one of them hangs.
 """
 
 import asyncio
@@ -47,8 +48,14 @@ SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = current_setting('application_name') AND datname = current_database()
     AND usename = current_user AND pid <> pg_backend_pid()
 """
+# ON CONFLICT locks the row that it finds, also where it then leaves it as it is, so it would wait for each
+# commit of the next holder. Who is shut out already gets nothing to insert; the second look is for who is
+# shut out meanwhile.
 _RENEW = """
-INSERT INTO owner_slots (slot, generation) VALUES ($1, $3)
+INSERT INTO owner_slots (slot, generation)
+SELECT $1, $3::bigint
+WHERE NOT EXISTS (SELECT FROM owner_slots WHERE slot = $1 AND generation > $2 AND generation <> $3)
+    AND ($4::bigint IS NULL OR $4 = (SELECT version FROM placement))
 ON CONFLICT (slot) DO UPDATE SET generation = $3
     WHERE (owner_slots.generation <= $2 OR owner_slots.generation = $3)
         AND ($4::bigint IS NULL OR $4 = (SELECT version FROM placement))
