@@ -139,3 +139,31 @@ async def test_topic_that_nobody_followed_in_the_end_is_swept(swept: Swept, dsn:
     async with asyncio.timeout(10):
         while _topics(swept.owner):  # noqa: ASYNC110 - the sweep tells nobody
             await asyncio.sleep(0.01)
+
+
+async def test_topic_that_another_load_brings_is_kept_while_this_one_reads(dsn: str) -> None:
+    """It comes between the look at memory and the read: what loaded it does not hold it any more."""
+
+    class SweptHistory(History):
+        async def heads(self, programs: Collection[ProgramKey]) -> dict[ProgramKey, HeadRow]:
+            heads = await super().heads(programs)
+            if second in programs:
+                clock.ahead_s += LINGER_S
+                topics.sweep()
+            return heads
+
+    async def load(*keys: ProgramKey) -> set[ProgramKey]:
+        with Hold() as hold:
+            return set(await topics.load(keys, hold))
+
+    first, second, clock, order = ("demo", "p"), ("demo", "q"), MovedClock(), asyncio.Lock()
+    database = await Database.open(dsn, size=1, timeout_s=5)
+    try:
+        topics = Topics(SweptHistory(database), order, clock, LogLimits(), LINGER_S)
+        await order.acquire()
+        loads = [asyncio.create_task(load(first)), asyncio.create_task(load(first, second))]
+        await asyncio.sleep(0)  # both have looked, and wait for the lock in this order
+        order.release()
+        assert await asyncio.gather(*loads) == [{first}, {first, second}]
+    finally:
+        await database.close()

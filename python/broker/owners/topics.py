@@ -267,6 +267,8 @@ class Topics:
         if any(key not in self._topics for key in keys):
             async with self._order:
                 missing = [key for key in keys if key not in self._topics]
+                for key in set(keys).difference(missing):
+                    hold.keep(self._topics[key])  # another load, which may be over, has brought it meanwhile
                 heads = await self._history.heads(missing) if missing else {}
                 for key, head in heads.items():
                     topic = ProgramTopic(key, head, self._history, self._order, self._clock, self._limits)
