@@ -7,6 +7,8 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux has the first one
+
 
 class Clock(Protocol):
     """Tells wall time, for stamps, and monotonic time, for waits. Safe to call from any thread."""
@@ -28,6 +30,11 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """Seconds of a clock that nobody sets."""
         return time.monotonic()
+
+
+def boot_s() -> float:
+    """Seconds since the machine has booted, suspended or not; the same in all its processes."""
+    return time.clock_gettime(_BOOT)
 
 
 def to_datetime(ms: int) -> datetime:

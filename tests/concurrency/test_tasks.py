@@ -58,6 +58,7 @@ OTHERS = {
         "_open": "one connection and a look beside it, which this function awaits",
     },
     "actors/lost_nodes.py": {"_is_lost": "some connections, which this function awaits"},
+    "deployments/leased_tasks.py": {"within": "a start and the end of the lease, which this function awaits"},
     "storage/move.py": {"_copy": "two halves of one copy, which this function awaits"},
     "rpc/listener.py": {"_begin": "one call, which is answered whatever it ends with"},
 }

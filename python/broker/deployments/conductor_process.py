@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from broker.settings import Settings, child_environment
 TellPart = Callable[[str, str], None]
 """Called with the name of a part that is up, or `warning`, and a detail for people."""
 
+_PROGRAM = "broker.deployments.conductor"
 _SUCCEEDS = "--succeeds"  # `broker.deployments.conductor`'s, which this process must not import
 
 
@@ -65,7 +66,7 @@ class ConductorProcess:
         assert self._hearing is not None, "it was started"
         return await asyncio.shield(self._hearing)
 
-    async def say(self, message: dict[str, str]) -> None:
+    async def say(self, message: Mapping[str, object]) -> None:
         """Tell it something; one that has gone hears nothing."""
         if self._process is None or self._process.stdin is None:
             return
@@ -94,7 +95,7 @@ class ConductorProcess:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "broker.deployments.conductor",
+            _PROGRAM,
             str(self.scratch),
             str(self._held.log),
             *([_SUCCEEDS] if succeeds else []),

@@ -1,4 +1,7 @@
-"""The parts that run on Ray (owners, counters, gateways, the API): start, watch, exchange, stop."""
+"""The parts that run on Ray (owners, counters, gateways, the API): start, watch, exchange, stop.
+
+All but the stop needs the lease of the conductor (`broker.deployments.leased_tasks`).
+"""
 
 import asyncio
 import logging
@@ -25,6 +28,7 @@ from broker.deployments.ingress_check import (
     require_our_ingress,
     start_unless_refused,
 )
+from broker.deployments.leased_tasks import LeasedTasks
 from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.draining import list_draining
 from broker.deployments.ray_internals.serve_control import restart_control
@@ -75,6 +79,7 @@ class Parts:
         self._dsn: asyncio.Future[str] | None = None
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._leased = LeasedTasks()
         self._gateways: gateways.GatewayKeeper | None = None
         self._owners: SlotPool | None = None
         self._counters: SlotPool | None = None
@@ -88,6 +93,7 @@ class Parts:
         loop.add_signal_handler(signal.SIGTERM, self._stopping.set)
         self._dsn = loop.create_future()
         commands = asyncio.create_task(self._read_commands())
+        leased = keep_running("lease", self._leased.run)
         start = asyncio.create_task(self._start())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -97,19 +103,32 @@ class Parts:
                 tell({"ready": True})
                 await stopping
         finally:
-            await cancel_and_wait(start, stopping, commands, *self._tasks)
+            await cancel_and_wait(start, stopping, commands, leased, *self._tasks)
             with suppress(TimeoutError):
-                if not self._is_abandoned:
+                if self._may_stop():
                     await asyncio.wait_for(self._stop(), _STOP_S)
+
+    def _may_stop(self) -> bool:
+        """Whether what runs is ours: on a joined cluster, another conductor may have taken it over."""
+        return self._local is not None or (self._leased.is_held and not self._is_abandoned)
 
     async def _start(self) -> None:
         assert self._dsn is not None
-        # Connect to Ray, and wait for the database.
+        # Connect to Ray, and wait for the database and the right to conduct on it.
         await asyncio.to_thread(self._connect)
         tell({"part": "ray", "detail": self._settings.ray_address or "local"})
         exporter = Exporter(CONDUCTOR, CONDUCTOR, self._settings.data_dir, SystemClock(), [self._figures])
         await exporter.start()
         dsn = await self._dsn
+        await self._leased.until_held()
+        await self._leased.within(self._start_parts(dsn))
+        # Images come last: a product without them is ready, too.
+        try:
+            await asyncio.wait_for(self._has_images.wait(), _IMAGES_S)
+        except TimeoutError:
+            tell({"warning": "no pictures are made yet; the log says why"})
+
+    async def _start_parts(self, dsn: str) -> None:
         # Describe the parts; nothing starts yet.
         joined = self._local is None
         self._api_started = True
@@ -143,21 +162,16 @@ class Parts:
         if joined:
             await self._gateways.require_our_ingresses()
         # Watch them from now on.
-        self._keep(keep_running("gateways", self._gateways.run))
-        self._keep(keep_running("owners", self._owners.watch))
-        self._keep(keep_running("scaling", self._scale))
-        self._keep(keep_running("counters", self._counters.watch))
+        self._leased.keep("gateways", self._gateways.run)
+        self._leased.keep("owners", self._owners.watch)
+        self._leased.keep("scaling", self._scale)
+        self._leased.keep("counters", self._counters.watch)
         if self._local is not None:  # a joined cluster may serve more than us
             timers.allow_late(_LATE_S)
             self._keep(keep_running("clock", self._watch_clock))
             self._keep(keep_running("spare worker", self._local.workers.keep_spare))
             self._keep(keep_running("fork server", self._local.workers.keep_server))
             self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
-        # Images come last: a product without them is ready, too.
-        try:
-            await asyncio.wait_for(self._has_images.wait(), _IMAGES_S)
-        except TimeoutError:
-            tell({"warning": "no pictures are made yet; the log says why"})
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
@@ -166,7 +180,7 @@ class Parts:
     async def _start_http(self, dsn: str) -> None:
         """Start the API, and begin to start pictures, without which everything goes on."""
         await self._part("api", lambda: self._start_api(dsn), lambda: f"port {self._settings.http_port}")
-        self._keep(keep_running("images", lambda: self._keep_images(dsn)))
+        self._leased.keep("images", lambda: self._keep_images(dsn))
 
     async def _start_api(self, dsn: str) -> None:
         await asyncio.to_thread(forget_faults)
@@ -177,7 +191,8 @@ class Parts:
     async def _keep_images(self, dsn: str) -> None:
         """Start pictures, and again whenever Serve has given them up, until cancelled."""
         delays = Delays(_IMAGES_RETRY)
-        await self._run_images(dsn)
+        if not self._has_images.is_set():  # else only the lease was away for a while
+            await self._run_images(dsn)
         while True:
             if fault := await self._find_images_fault():
                 self._has_images.clear()
@@ -228,10 +243,13 @@ class Parts:
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
         while line := await reader.readline():
             command: dict[str, Any] = orjson.loads(line)
+            if "lease_until_s" in command:
+                self._leased.extend(command["lease_until_s"])
             if "dsn" in command and self._dsn is not None and not self._dsn.done():
                 self._dsn.set_result(command["dsn"])
             elif command.get("do") == "roll":
-                self._keep(run_once("update", self._roll()))
+                if not self._leased.run_once("update", self._roll):
+                    tell({"warning": "no update now: the lease of the conductor has lapsed; try again"})
             elif command.get("do") == "stop":
                 break
         else:

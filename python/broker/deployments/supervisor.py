@@ -70,7 +70,9 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._conductor: ConductorProcess | None = None
-        self._dsn = ""
+        self._successor: ConductorProcess | None = None  # while it starts beside the conductor
+        self._lease: ConductorLease | None = None
+        self._dsn = ""  # empty until this instance may conduct on the database
         self._is_ready = asyncio.Event()
         self._was_ready_once = False
         self._rolling: asyncio.Task[None] | None = None
@@ -106,22 +108,22 @@ class Supervisor:
         server = None if self._settings.database_url else self._embedded(held)
         keep: asyncio.Task[None] | None = None
         leased: asyncio.Task[None] | None = None
-        lease: ConductorLease | None = None
         try:
             # Ray takes seconds to start and needs no database: both at once.
             await self._start_conductor(held)
             ready = asyncio.create_task(self._watch_conductor(held))
             try:
                 # Start our database and supervise it, or take the lease of another one.
-                await self._unless_stopped(self._start_database(server))
+                dsn = await self._unless_stopped(self._start_database(server))
                 if server is not None:
                     keep = keep_running("postgres", server.supervise)
                 else:
-                    lease = await self._open_lease(held)
+                    lease = self._lease = await self._open_lease(held, dsn)
                     await self._unless_stopped(self._take(lease), ready)
                     leased = asyncio.create_task(self._keep_lease(lease))
                 # The conductor starts the parts with it; then wait for a stop, or until one of these ends.
-                await self._unless_stopped(self._hand_over_dsn())
+                self._dsn = dsn
+                await self._unless_stopped(self._hand_over(self._conductor))
                 ready_in_time = asyncio.wait_for(self._is_ready.wait(), _START_S)
                 await self._unless_stopped(ready_in_time, ready, leased)
                 self._report("ready", self._addresses())
@@ -138,40 +140,54 @@ class Supervisor:
             # Stop in the reverse order: the parts need the database to the end.
             await self._stop_conductor(held)
             await cancel_and_wait(keep)
-            if lease is not None:
-                await lease.close()
+            if self._lease is not None:
+                await self._lease.close()
             if server is not None:
                 await server.stop()
 
-    async def _open_lease(self, held: Claim) -> "ConductorLease":
+    async def _open_lease(self, held: Claim, dsn: str) -> "ConductorLease":
         from broker.storage.conductor_lease import ConductorLease  # with the driver, which few have here
 
-        return await ConductorLease.open(self._dsn, held.mark)
+        return await ConductorLease.open(dsn, held.mark)
 
     async def _take(self, lease: "ConductorLease") -> None:
-        """Return when nobody else conducts on this database."""
+        """Return when nobody else conducts on this database, which may be away meanwhile."""
         is_told = False
-        while not await lease.take():
-            if not is_told:
-                self._report(
-                    "waiting", "another `broker up` conducts on this database; this one is its spare"
-                )
-            is_told = True
+        while True:
+            try:
+                if await lease.take():
+                    return
+            except Unavailable as error:
+                _log.warning("conductor_lease_unknown", extra={"cause": error.log_text})
+            else:
+                if not is_told:
+                    self._report(
+                        "waiting", "another `broker up` conducts on this database; this one is its spare"
+                    )
+                is_told = True
             await asyncio.sleep(_LEASE_ROUND_S)
 
     async def _keep_lease(self, lease: "ConductorLease") -> None:
-        """Renew the lease until cancelled.
+        """Renew the lease, and let conductors know, until cancelled.
+
+        They stop acting by themselves when it lapses.
 
         Raises:
-            SetupError: another `broker up` has it. What this one started on a joined cluster is theirs now.
+            SetupError: another `broker up` has had it. What this one started on a joined cluster is theirs
+                now.
         """
         while True:
             await asyncio.sleep(_LEASE_ROUND_S)
             try:
-                is_ours = await lease.take()
-            except Unavailable:
-                continue  # nobody else can take it either
-            if not is_ours:
+                is_ours = await lease.renew()
+            except Unavailable as error:
+                _log.warning("conductor_lease_unknown", extra={"cause": error.log_text})
+                continue
+            if is_ours:
+                for conductor in (self._conductor, self._successor):
+                    if conductor is not None:
+                        await conductor.say({"lease_until_s": lease.until_s})
+            else:
                 self._is_ready.clear()  # so that the conductor ends without stopping anything
                 raise SetupError("another `broker up` took over this database while this one was unreachable")
 
@@ -185,15 +201,16 @@ class Supervisor:
     def _embedded(self, held: Claim) -> EmbeddedPostgres:
         return EmbeddedPostgres(held.postgres, binaries=self._settings.postgres_bin)
 
-    async def _start_database(self, server: EmbeddedPostgres | None) -> None:
-        self._dsn = self._settings.database_url if server is None else await server.start()
-        prepared = await prepare_apart(self._settings, self._dsn)
+    async def _start_database(self, server: EmbeddedPostgres | None) -> str:
+        dsn = self._settings.database_url if server is None else await server.start()
+        prepared = await prepare_apart(self._settings, dsn)
         self._report("postgresql", f"{prepared.version}, {'embedded' if server else 'as configured'}")
         for risk in prepared.risks:
             self._report("warning", f"PostgreSQL: {risk}")
             _log.warning("database_not_durable", extra={"cause": risk})
         self._report("schema", ", ".join(prepared.applied) if prepared.applied else "up to date")
         self._report("account", prepared.account)
+        return dsn
 
     async def _start_conductor(self, held: Claim) -> None:
         """Start the first one, or one in the place of one that has ended; nothing of the instance runs."""
@@ -223,7 +240,7 @@ class Supervisor:
             await asyncio.to_thread(end_marked, held.mark)
             await self._start_conductor(held)
             if self._dsn:
-                await self._hand_over_dsn()
+                await self._hand_over(self._conductor)
 
     async def _until_ended(self, held: Claim) -> str:
         """Return when there is no conductor any more; why it failed, if it said so.
@@ -255,7 +272,8 @@ class Supervisor:
         new = ConductorProcess(self._settings, held, scratch, self._report)
         try:
             await new.start(succeeds=True)
-            await new.say({"dsn": self._dsn})
+            self._successor = new
+            await self._hand_over(new)
             await self._first_of(old.wait(), new.wait(), new.is_ready.wait(), timeout_s=_START_S)
             if not new.is_running or (old.is_running and not new.is_ready.is_set()):
                 reason = await new.kill()
@@ -265,6 +283,8 @@ class Supervisor:
         except BaseException:
             await new.kill()
             raise
+        finally:
+            self._successor = None
         self._conductor = new
         await old.kill()
         await asyncio.to_thread(held.clear_scratch, scratch)
@@ -280,9 +300,11 @@ class Supervisor:
         self._was_ready_once = True
         self._is_ready.set()
 
-    async def _hand_over_dsn(self) -> None:
-        assert self._conductor is not None, "it was started"
-        await self._conductor.say({"dsn": self._dsn})
+    async def _hand_over(self, conductor: ConductorProcess | None) -> None:
+        """Have a conductor start the parts, for as long as the lease lasts."""
+        assert conductor is not None, "it was started"
+        until_s = None if self._lease is None else self._lease.until_s
+        await conductor.say({"dsn": self._dsn, "lease_until_s": until_s})
 
     async def _stop_conductor(self, held: Claim) -> None:
         """Let it drain and end; then end whatever is left of it."""
