@@ -115,7 +115,7 @@ def test_nothing_is_installed_along_and_no_address_is_locked() -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 def test_product(instance: Instance) -> None:
-    run_with(instance, "node", "browser", "docs", "fallback", "silence", "timeline")
+    run_with(instance, "node", "browser", "docs", "fallback", "shared", "silence", "timeline")
 
 
 @pytest.mark.cluster

@@ -30,17 +30,26 @@ export type ToWorker =
   | { op: "leave"; id: number }
   | { op: "call"; id: number; method: string; params: Raw }
   | { op: "token"; token?: string | undefined; error?: string }
+  /** Asks for `pong`. */
+  | { op: "ping" }
   | { op: "bye" };
 
-/** From the worker. */
-export type ToPage =
+/** From the worker, to one member of a page. */
+export type OfMember =
   | { op: "opened"; id: number; cursor?: Cursor | undefined }
   | { op: "lost"; id: number }
   | { op: "tell"; id: number; method: string; params: Raw }
-  | { op: "fail"; id: number; error: Raw }
+  | { op: "fail"; id: number; error: Raw };
+
+/** From the worker. */
+export type ToPage =
+  | OfMember
   | { op: "reply"; id: number; result?: Raw; error?: Raw }
   | { op: "state"; state: State; problem?: string | undefined }
-  | { op: "token" };
+  | { op: "token" }
+  /** The worker holds a lock of this name as long as it lives. */
+  | { op: "life"; lock: string }
+  | { op: "pong" };
 
 /** An error as a message; its class comes back by its name. */
 export function packError(error: Raw): Raw {

@@ -2,14 +2,16 @@
  * One connection for all tabs: a client whose subscriptions and calls go through a `SharedWorker`.
  *
  * Where there is none, as in some mobile browsers, or it says nothing, as its script cannot be loaded, the page
- * connects by itself.
+ * connects by itself. So it does when the worker ends: browsers end one that uses too much memory, and tell no page.
+ * The worker holds a lock for as long as it lives, which a page gets after that. Where there are no locks, and for a
+ * worker that hangs, a page asks one that has been silent whether it lives.
  */
 import { Client, type ClientOptions } from "./client.js";
 import type { Page } from "./core.js";
 import { ConnectionLost } from "./errors.js";
 import type { Member, Target } from "./feed.js";
 import type { Carrier, State } from "./hub.js";
-import { type ToPage, type ToWorker, unpackError } from "./port.js";
+import { type OfMember, type ToPage, type ToWorker, unpackError } from "./port.js";
 import { newId } from "./ids.js";
 import type { Cursor, Raw } from "./tracker.js";
 
@@ -32,6 +34,9 @@ export function openShared(workerUrl: string | URL, baseUrl: string, options: Sh
   });
 }
 
+/** So many questions without an answer: a page that was frozen asks once more before it reads what has come. */
+const MOST_UNANSWERED = 2;
+
 interface Joined {
   id: number;
   target: Target;
@@ -51,6 +56,11 @@ class PortCarrier implements Carrier {
   #own: Carrier | undefined;
   /** Browsers do not always report a script that cannot be loaded. */
   readonly #silence: ReturnType<typeof setTimeout>;
+  #watch: ReturnType<typeof setInterval> | undefined;
+  #heardMs = 0;
+  #unanswered = 0;
+  /** The lock that the worker holds. */
+  #life: string | undefined;
 
   constructor(
     readonly worker: SharedWorker,
@@ -93,19 +103,24 @@ class PortCarrier implements Carrier {
   }
 
   close(): void {
-    clearTimeout(this.#silence);
     this.#hide();
-    removeEventListener("pagehide", this.#hide);
-    removeEventListener("pageshow", this.#show);
-    this.#hold.abort();
+    this.#unlisten();
     this.#own?.close();
     for (const { member } of [...this.#members.values()]) member.fail();
     this.#setState("closed");
   }
 
-  #goAlone(): void {
-    if (this.#own) return;
+  #unlisten(): void {
     clearTimeout(this.#silence);
+    clearInterval(this.#watch);
+    removeEventListener("pagehide", this.#hide);
+    removeEventListener("pageshow", this.#show);
+    this.#hold.abort();
+  }
+
+  #goAlone(): void {
+    if (this.#own || this.state === "closed") return;
+    this.#unlisten();
     this.#send({ op: "bye" });
     const own = this.page.open();
     this.#own = own;
@@ -113,16 +128,31 @@ class PortCarrier implements Carrier {
       this.problem = own.problem;
       this.#setState(own.state);
     };
-    const lost = new ConnectionLost("the SharedWorker does not answer");
-    for (const { reject } of this.#calls.values()) reject(lost);
-    for (const { target, member } of this.#members.values()) own.join(target, member);
+    this.#failCalls("the SharedWorker does not answer");
+    const all = [...this.#members.values()];
     this.#members.clear();
+    for (const { target, member } of all) {
+      lose(member);
+      own.join(target, member);
+    }
+  }
+
+  #failCalls(why: string): void {
+    for (const { reject } of this.#calls.values()) reject(new ConnectionLost(why));
+    this.#calls.clear();
+  }
+
+  /** Asks a worker that has been silent whether it lives. */
+  #ask(): void {
+    if (performance.now() - this.#heardMs < this.page.timing.idleMs) return;
+    if (this.#unanswered >= MOST_UNANSWERED) return this.#goAlone();
+    this.#unanswered++;
+    this.#send({ op: "ping" });
   }
 
   readonly #hide = () => {
     this.#send({ op: "bye" });
-    for (const { reject } of this.#calls.values()) reject(new ConnectionLost("the page was hidden"));
-    this.#calls.clear();
+    this.#failCalls("the page was hidden");
   };
 
   /** Out of the browser's cache of pages: the worker has let go of everything. */
@@ -130,7 +160,7 @@ class PortCarrier implements Carrier {
     if (!event.persisted) return;
     this.#hello();
     for (const { id, target, member } of this.#members.values()) {
-      member.lost();
+      lose(member);
       this.#joinAs(id, target, member);
     }
   };
@@ -153,7 +183,7 @@ class PortCarrier implements Carrier {
       return new Promise<void>((resolve) => this.#hold.signal.addEventListener("abort", () => resolve()));
     };
     const locks: LockManager | undefined = navigator.locks; // none outside of secure contexts
-    locks?.request(lock, hold);
+    locks?.request(lock, { signal: this.#hold.signal }, hold).catch(() => {});
     const asked = performance.now();
     this.call("servertime", {}).then(
       ({ serverTime }) => this.page.clock.sample(asked, performance.now(), serverTime),
@@ -176,8 +206,13 @@ class PortCarrier implements Carrier {
   }
 
   async #take(message: ToPage): Promise<void> {
+    if (this.#own || this.state === "closed") return;
     clearTimeout(this.#silence);
-    if (this.#own) return;
+    this.#heardMs = performance.now();
+    this.#unanswered = 0;
+    this.#watch ??= setInterval(() => this.#ask(), this.page.timing.answerMs);
+    if (message.op === "pong") return;
+    if (message.op === "life") return this.#guard(message.lock);
     if (message.op === "state") {
       if (message.problem) this.problem = new ConnectionLost(message.problem);
       return this.#setState(message.state);
@@ -201,8 +236,15 @@ class PortCarrier implements Carrier {
     if (joined) this.#tell(joined, message);
   }
 
+  /** Waits for the lock of the worker, which the browser gives away once the worker has ended. */
+  #guard(lock: string): void {
+    if (this.#life === lock) return;
+    this.#life = lock;
+    navigator.locks.request(lock, { signal: this.#hold.signal }, () => this.#goAlone()).catch(() => {});
+  }
+
   /** The worker has checked the order: what it tells is next. */
-  #tell({ id, member }: Joined, message: Exclude<ToPage, { op: "state" | "token" | "reply" }>): void {
+  #tell({ id, member }: Joined, message: OfMember): void {
     const { tracker } = member;
     if (message.op === "tell") {
       if (tracker) tracker.cursor = cursorOf(message.params);
@@ -212,13 +254,18 @@ class PortCarrier implements Carrier {
       member.isTold = true;
       member.opened();
     } else if (message.op === "lost") {
-      member.isTold = false;
-      member.lost();
+      lose(member);
     } else {
       this.#members.delete(id);
       member.fail(unpackError(message.error));
     }
   }
+}
+
+function lose(member: Member): void {
+  if (!member.isTold) return;
+  member.isTold = false;
+  member.lost();
 }
 
 function cursorOf({ epoch, seq, id }: Raw): Cursor {

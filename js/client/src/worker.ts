@@ -9,6 +9,7 @@ import { ConnectionFailed } from "./errors.js";
 import type { Member } from "./feed.js";
 import { Api } from "./http.js";
 import { Hub } from "./hub.js";
+import { newId } from "./ids.js";
 import type { SocketClass } from "./link.js";
 import { packError, type ToPage, type ToWorker, type WorkerConfig } from "./port.js";
 import { Tokens } from "./token.js";
@@ -20,6 +21,8 @@ const TOKEN_MS = 10_000; // a page that does not answer may be frozen: the next 
 
 const pages = new Map<Send, (token?: string, error?: string) => void>();
 let hub: Hub | undefined;
+/** The lock that is held as long as the worker lives; undefined until it is, and where there are no locks. */
+let life: string | undefined;
 
 /** Asks the pages for a token, the youngest first. */
 async function askForToken(): Promise<string | undefined> {
@@ -68,8 +71,10 @@ function serve(port: MessagePort): void {
     if (message.op === "hello") {
       hub ??= openHub(message.config);
       pages.set(send, () => {});
+      if (life) send({ op: "life", lock: life });
       return send({ op: "state", state: hub.state });
     }
+    if (message.op === "ping") return send({ op: "pong" });
     if (message.op === "lock") return void navigator.locks.request(message.lock, gone);
     if (message.op === "bye") return gone();
     if (message.op === "token") return pages.get(send)?.(message.token, message.error);
@@ -105,4 +110,16 @@ function serve(port: MessagePort): void {
   port.onmessage = (message) => handle(message.data);
 }
 
+/** Pages that wait for the lock get it when the worker has ended, however it did. */
+function holdLife(): void {
+  const lock = `onair ${newId()}`;
+  const locks: LockManager | undefined = navigator.locks; // none outside of secure contexts
+  locks?.request(lock, () => {
+    life = lock;
+    for (const send of pages.keys()) send({ op: "life", lock });
+    return new Promise(() => {});
+  });
+}
+
+holdLife();
 (globalThis as Raw).onconnect = (event: MessageEvent) => serve(event.ports[0] as MessagePort);

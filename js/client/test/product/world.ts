@@ -90,14 +90,29 @@ const PAGE =
   '<!doctype html><meta charset="utf-8"><title>overlay</title><div id="app"></div><script src="/onair-broker.min.js"></script>';
 const TYPES: Record<string, string> = { ".js": "text/javascript", ".html": "text/html" };
 
-/** The worker's script, which reports each socket that it opens. */
+/**
+ * The worker's script, which reports each socket that it opens. Pages may cut its sockets, block new ones, and have
+ * it hang, by a message on a channel of its name.
+ */
 const WORKER = `
   const Real = WebSocket;
+  const open = new Set();
+  let isBlocked = false;
   self.WebSocket = class extends Real {
     constructor(url) {
-      super(url);
+      super(isBlocked ? "ws://127.0.0.1:1/" : url);
+      open.add(this);
       fetch("/socket");
     }
+  };
+  new BroadcastChannel(self.name).onmessage = ({ data }) => {
+    if (data.hang) {
+      const request = new XMLHttpRequest();
+      request.open("GET", "/never", false);
+      request.send();
+    }
+    isBlocked = data.isBlocked;
+    for (const each of open) each.close();
   };
   importScripts("/worker.js");
 `;
@@ -106,6 +121,8 @@ export interface Pages {
   url: string;
   /** How many sockets workers have opened. */
   sockets: number;
+  /** How many workers hang. */
+  hanging: number;
   close(): void;
 }
 
@@ -120,6 +137,7 @@ export async function servePages(): Promise<Pages> {
   const server = createServer(async (request, reply) => {
     const path = new URL(request.url as string, "http://x").pathname;
     if (path === "/socket") pages.sockets++;
+    if (path === "/never") return void pages.hanging++;
     try {
       const file = path.startsWith("/test/") ? join(ROOT, ".build", path) : join(ROOT, "dist", path);
       const body = texts[path] ?? (await readFile(file));
@@ -131,7 +149,11 @@ export async function servePages(): Promise<Pages> {
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
-  const pages = { url: `http://127.0.0.1:${port}/`, sockets: 0, close: () => server.close() };
+  const close = () => {
+    server.close();
+    server.closeAllConnections();
+  };
+  const pages = { url: `http://127.0.0.1:${port}/`, sockets: 0, hanging: 0, close };
   return pages;
 }
 

@@ -1,0 +1,115 @@
+/** One connection for all tabs, in a real browser: what pages do when their worker ends. */
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import type { Browser, BrowserContext, Page } from "playwright-core";
+import type { Client } from "../../src/index.js";
+import type * as OnAirModule from "../../src/script.js";
+import {
+  hear,
+  makeProgram,
+  openAdmin,
+  openBrowser,
+  openPage,
+  type Pages,
+  publish,
+  servePages,
+  TIMING,
+  URL_OF_BROKER,
+  until,
+  upTo,
+} from "./world.js";
+
+declare const OnAir: typeof OnAirModule;
+
+let browser: Browser;
+let pages: Pages;
+let admin: Client;
+
+before(async () => {
+  [browser, pages] = await Promise.all([openBrowser(), servePages()]);
+  admin = openAdmin();
+});
+
+after(async () => {
+  admin.close();
+  await browser.close();
+  pages.close();
+});
+
+/** The name of the worker that the tabs of a test share. */
+const nameOf = (programId: string) => `onair ${new URL(URL_OF_BROKER).origin} ${programId}`;
+
+/** Two tabs that follow a program through one worker; what they hear is in `heard`, what happens to them in `told`. */
+async function openTabs(programId: string, { timing = {} } = {}): Promise<[BrowserContext, Page, Page]> {
+  const context = await browser.newContext();
+  const tabs: [Page, Page] = [await openPage(context, pages.url), await openPage(context, pages.url)];
+  for (const tab of tabs) {
+    await tab.evaluate(
+      async ({ url, programId, timing }) => {
+        const scope = window as any;
+        [scope.heard, scope.told] = [[], []];
+        scope.client = OnAir.openShared("/counted-worker.js", url, { name: programId, timing });
+        const subscription = scope.client.subscribe(programId);
+        subscription.addEventListener("event", ({ detail }: any) => scope.heard.push(detail.metadata.number));
+        for (const name of ["live", "lost"]) subscription.addEventListener(name, () => scope.told.push(name));
+        subscription.addEventListener("end", ({ detail }: any) => scope.told.push(detail));
+        await subscription.ready.catch(() => {});
+      },
+      { url: URL_OF_BROKER, programId, timing: { ...TIMING, ...timing } },
+    );
+  }
+  return [context, ...tabs];
+}
+
+/** Says something to the worker of a test's tabs. */
+const order = (tab: Page, programId: string, what: object) =>
+  tab.evaluate(({ name, what }) => new BroadcastChannel(name).postMessage(what), {
+    name: nameOf(programId),
+    what,
+  });
+
+/** Has the browser end the worker of a test's tabs. */
+async function endWorker(programId: string): Promise<void> {
+  const session = await browser.newBrowserCDPSession();
+  const { targetInfos } = await session.send("Target.getTargets");
+  const workers = targetInfos.filter(
+    ({ type, title }) => type === "shared_worker" && title === nameOf(programId),
+  );
+  assert.equal(workers.length, 1, JSON.stringify(targetInfos));
+  await session.send("Target.closeTarget", { targetId: workers[0]!.targetId });
+  await session.detach();
+}
+
+describe("tabs with one worker", { concurrency: 4, timeout: 90_000 }, () => {
+  test("they go on by themselves after the browser has ended it", async () => {
+    const programId = await makeProgram(admin);
+    // Not by asking: only the lock tells.
+    const [context, ...tabs] = await openTabs(programId, { timing: { idleMs: 3_600_000 } });
+    await publish(admin, programId, 3);
+    for (const tab of tabs) assert.deepEqual(await hear(tab, 2), upTo(3));
+    await endWorker(programId);
+    await publish(admin, programId, 3, 3);
+    for (const tab of tabs) {
+      assert.deepEqual(await hear(tab, 5), upTo(6));
+      assert.deepEqual(await tab.evaluate(() => (window as any).told), ["live", "lost", "live"]);
+      assert.equal(await tab.evaluate(() => (window as any).client.state), "open");
+      assert.ok((await tab.evaluate(() => (window as any).client.call("servertime", {}))).serverTime > 0);
+    }
+    // A tab that is opened now has a new worker.
+    const [later, , tab] = await openTabs(programId);
+    assert.equal(await tab.evaluate(() => (window as any).sockets.made), 0);
+    await Promise.all([context.close(), later.close()]);
+  });
+
+  test("they go on by themselves when it hangs", async () => {
+    const programId = await makeProgram(admin);
+    const [context, ...tabs] = await openTabs(programId, { timing: { idleMs: 500 } });
+    await order(tabs[0], programId, { hang: true });
+    await until(() => pages.hanging, "the worker to hang");
+    const call = tabs[0].evaluate(() => (window as any).client.call("servertime", {}).then(String, String));
+    await publish(admin, programId, 3);
+    for (const tab of tabs) assert.deepEqual(await hear(tab, 2), upTo(3));
+    assert.match(await call, /^ConnectionLost: the SharedWorker does not answer/);
+    await context.close();
+  });
+});
