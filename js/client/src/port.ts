@@ -30,6 +30,8 @@ export type ToWorker =
   | { op: "leave"; id: number }
   | { op: "call"; id: number; method: string; params: Raw }
   | { op: "token"; token?: string | undefined; error?: string }
+  /** Whatever was there may be gone, or there again. */
+  | { op: "check" }
   /** Asks for `pong`. */
   | { op: "ping" }
   | { op: "bye" };

@@ -36,6 +36,8 @@ export function openShared(workerUrl: string | URL, baseUrl: string, options: Sh
 
 /** So many questions without an answer: a page that was frozen asks once more before it reads what has come. */
 const MOST_UNANSWERED = 2;
+/** When a connection may be gone, or there again; a worker has only the first of the events itself. */
+const CHECKED_AT = ["online", "pageshow", "visibilitychange"];
 
 interface Joined {
   id: number;
@@ -71,6 +73,7 @@ class PortCarrier implements Carrier {
     worker.onerror = () => this.#goAlone();
     addEventListener("pagehide", this.#hide);
     addEventListener("pageshow", this.#show);
+    for (const name of CHECKED_AT) addEventListener(name, this.#check);
     this.#hello();
     this.#silence = setTimeout(() => this.#goAlone(), page.timing.openTimeoutMs);
   }
@@ -115,6 +118,7 @@ class PortCarrier implements Carrier {
     clearInterval(this.#watch);
     removeEventListener("pagehide", this.#hide);
     removeEventListener("pageshow", this.#show);
+    for (const name of CHECKED_AT) removeEventListener(name, this.#check);
     this.#hold.abort();
   }
 
@@ -141,6 +145,8 @@ class PortCarrier implements Carrier {
     for (const { reject } of this.#calls.values()) reject(new ConnectionLost(why));
     this.#calls.clear();
   }
+
+  readonly #check = () => this.#send({ op: "check" });
 
   /** Asks a worker that has been silent whether it lives. */
   #ask(): void {

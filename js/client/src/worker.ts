@@ -74,6 +74,7 @@ function serve(port: MessagePort): void {
       if (life) send({ op: "life", lock: life });
       return send({ op: "state", state: hub.state });
     }
+    if (message.op === "check") return hub?.check();
     if (message.op === "ping") return send({ op: "pong" });
     if (message.op === "lock") return void navigator.locks.request(message.lock, gone);
     if (message.op === "bye") return gone();

@@ -112,4 +112,47 @@ describe("tabs with one worker", { concurrency: 4, timeout: 90_000 }, () => {
     assert.match(await call, /^ConnectionLost: the SharedWorker does not answer/);
     await context.close();
   });
+
+  test("a network that is back ends its wait at once", async () => {
+    const programId = await makeProgram(admin);
+    const waitMs = 3_600_000;
+    const [context, ...tabs] = await openTabs(programId, {
+      timing: { baseMs: waitMs, capMs: waitMs, upgradeMs: waitMs },
+    });
+    for (const event of ["online", "pageshow"]) {
+      const from = (await tabs[1].evaluate(() => (window as any).heard.length)) as number;
+      await order(tabs[0], programId, { isBlocked: true });
+      await publish(admin, programId, 3, from);
+      await tabs[1].waitForFunction(() => (window as any).client.state === "connecting");
+      await order(tabs[0], programId, { isBlocked: false });
+      await until(
+        () =>
+          tabs[0].evaluate((name) => {
+            dispatchEvent(new Event(name));
+            return (window as any).client.state === "open";
+          }, event),
+        "the connection",
+      );
+      for (const tab of tabs) assert.deepEqual(await hear(tab, from + 2), upTo(from + 3));
+    }
+    await context.close();
+  });
+
+  test("a page out of the browser's cache has what it missed, each event once", async () => {
+    const programId = await makeProgram(admin);
+    const [context, hidden, other] = await openTabs(programId);
+    const happen = (name: string) =>
+      hidden.evaluate((type) => dispatchEvent(new PageTransitionEvent(type, { persisted: true })), name);
+    await publish(admin, programId, 2);
+    assert.deepEqual(await hear(hidden, 1), upTo(2));
+    await happen("pagehide");
+    await publish(admin, programId, 2, 2);
+    assert.deepEqual(await hear(other, 3), upTo(4));
+    assert.deepEqual(await hidden.evaluate(() => (window as any).heard), upTo(2));
+    await happen("pageshow");
+    assert.deepEqual(await hear(hidden, 3), upTo(4));
+    await publish(admin, programId, 1, 4);
+    assert.deepEqual(await hear(hidden, 4), upTo(5));
+    await context.close();
+  });
 });
