@@ -48,7 +48,8 @@ export type ToPage =
   | OfMember
   | { op: "reply"; id: number; result?: Raw; error?: Raw }
   | { op: "state"; state: State; problem?: string | undefined }
-  | { op: "token" }
+  /** Asks for a token, another one than `instead`. */
+  | { op: "token"; instead: string | undefined }
   /** The worker holds a lock of this name as long as it lives. */
   | { op: "life"; lock: string }
   | { op: "pong" };

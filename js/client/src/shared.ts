@@ -225,7 +225,10 @@ class PortCarrier implements Carrier {
     }
     if (message.op === "token") {
       try {
-        this.#send({ op: "token", token: await this.page.api.tokens.get() });
+        const { tokens } = this.page.api;
+        // The one that the worker had was refused, or ends.
+        tokens.drop(message.instead);
+        this.#send({ op: "token", token: await tokens.get() });
       } catch (error) {
         this.#send({ op: "token", error: String(error) });
       }

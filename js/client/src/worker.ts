@@ -21,6 +21,8 @@ const TOKEN_MS = 10_000; // a page that does not answer may be frozen: the next 
 
 const pages = new Map<Send, (token?: string, error?: string) => void>();
 let hub: Hub | undefined;
+/** The token that a page gave last. */
+let given: string | undefined;
 /** The lock that is held as long as the worker lives; undefined until it is, and where there are no locks. */
 let life: string | undefined;
 
@@ -32,10 +34,13 @@ async function askForToken(): Promise<string | undefined> {
       (resolve) => {
         pages.set(send, (token, error) => resolve({ token, error }));
         setTimeout(() => resolve({ error: "it did not answer" }), TOKEN_MS);
-        send({ op: "token" });
+        send({ op: "token", instead: given });
       },
     );
-    if (answer.error === undefined) return answer.token;
+    if (answer.error === undefined) {
+      given = answer.token;
+      return given;
+    }
     problem = answer.error;
   }
   throw new ConnectionFailed(problem);

@@ -1,4 +1,4 @@
-/** One connection for all tabs, in a real browser: what pages do when their worker ends. */
+/** One connection for all tabs, in a real browser: what pages do when their worker ends, and what they give it. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { Browser, BrowserContext, Page } from "playwright-core";
@@ -6,6 +6,7 @@ import type { Client } from "../../src/index.js";
 import type * as OnAirModule from "../../src/script.js";
 import {
   hear,
+  logIn,
   makeProgram,
   openAdmin,
   openBrowser,
@@ -40,15 +41,20 @@ after(async () => {
 const nameOf = (programId: string) => `onair ${new URL(URL_OF_BROKER).origin} ${programId}`;
 
 /** Two tabs that follow a program through one worker; what they hear is in `heard`, what happens to them in `told`. */
-async function openTabs(programId: string, { timing = {} } = {}): Promise<[BrowserContext, Page, Page]> {
+async function openTabs(
+  programId: string,
+  { timing = {}, getToken }: { timing?: object; getToken?: () => string } = {},
+): Promise<[BrowserContext, Page, Page]> {
   const context = await browser.newContext();
   const tabs: [Page, Page] = [await openPage(context, pages.url), await openPage(context, pages.url)];
   for (const tab of tabs) {
+    if (getToken) await tab.exposeFunction("getToken", getToken);
     await tab.evaluate(
       async ({ url, programId, timing }) => {
         const scope = window as any;
         [scope.heard, scope.told] = [[], []];
-        scope.client = OnAir.openShared("/counted-worker.js", url, { name: programId, timing });
+        const token = scope.getToken && (() => scope.getToken());
+        scope.client = OnAir.openShared("/counted-worker.js", url, { name: programId, timing, token });
         const subscription = scope.client.subscribe(programId);
         subscription.addEventListener("event", ({ detail }: any) => scope.heard.push(detail.metadata.number));
         for (const name of ["live", "lost"]) subscription.addEventListener(name, () => scope.told.push(name));
@@ -153,6 +159,38 @@ describe("tabs with one worker", { concurrency: 4, timeout: 90_000 }, () => {
     assert.deepEqual(await hear(hidden, 3), upTo(4));
     await publish(admin, programId, 1, 4);
     assert.deepEqual(await hear(hidden, 4), upTo(5));
+    await context.close();
+  });
+
+  test("a token that the broker refuses ends both with the refusal, and is asked for once more", async () => {
+    const programId = await makeProgram(admin, { access: "private" });
+    let tokens = 0;
+    const getToken = () => `refused-${++tokens}`;
+    const [context, ...tabs] = await openTabs(programId, { getToken });
+    for (const tab of tabs) {
+      await tab.waitForFunction(() => (window as any).told.length);
+      const told = await tab.evaluate(() =>
+        (window as any).told.map((each: any) => [each.name, each.status, each.code]),
+      );
+      assert.deepEqual(told, [["ApiError", 401, "invalid_token"]]);
+    }
+    // Each tab has had the worker try, with two tokens at most; nothing goes on after that.
+    for (const tab of tabs) await tab.waitForFunction(() => (window as any).client.state === "idle");
+    assert.ok(tokens >= 2 && tokens <= 4, `${tokens} tokens`);
+    await context.close();
+  });
+
+  test("a token that is refused before its time is replaced by another one of the page", async () => {
+    const programId = await makeProgram(admin, { access: "private" });
+    let tokens = 0;
+    const good = await logIn();
+    const getToken = () => (++tokens === 1 ? "refused" : good);
+    const [context, ...tabs] = await openTabs(programId, { getToken });
+    await publish(admin, programId, 1);
+    for (const tab of tabs) {
+      assert.deepEqual(await hear(tab, 0), [0]);
+      assert.deepEqual(await tab.evaluate(() => (window as any).told), ["live"]);
+    }
     await context.close();
   });
 });
