@@ -89,10 +89,15 @@ describe("in Node", { concurrency: 5, timeout: 100_000 }, () => {
     client.close();
   });
 
-  test("a cursor goes on in another client, and one of a lost history leads to REST", async () => {
+  for (const transport of ["websocket", "sse"] as const) {
+    test(`a cursor goes on in another client, and one of a lost history leads to REST: ${transport}`, () =>
+      goOn(transport));
+  }
+
+  async function goOn(transport: "websocket" | "sse"): Promise<void> {
     const programId = await makeProgram(admin);
     await publish(admin, programId, 5);
-    const client = new Client(URL_OF_BROKER, { timing: TIMING });
+    const client = new Client(URL_OF_BROKER, { timing: TIMING, transport });
     const first = client.subscribe(programId, { history: 5 });
     assert.deepEqual(await readNumbers(first, 2), [0, 1, 2]);
     const since = first.cursor;
@@ -114,7 +119,7 @@ describe("in Node", { concurrency: 5, timeout: 100_000 }, () => {
       ],
     );
     client.close();
-  });
+  }
 
   test("changes are told in their order", async () => {
     const programId = await makeProgram(admin);

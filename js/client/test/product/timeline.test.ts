@@ -1,7 +1,8 @@
 /** Events in time with the picture, against a real instance. */
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
-import { Client, ProgramDeleted, type TimelineOptions } from "../../src/index.js";
+import { WebSocket } from "ws";
+import { Client, type ClientOptions, ProgramDeleted, type TimelineOptions } from "../../src/index.js";
 import { makeProgram, openAdmin, publish, TIMING, URL_OF_BROKER, until } from "./world.js";
 
 const admin = openAdmin();
@@ -17,8 +18,8 @@ async function show(programId: string, name: string, second: number): Promise<st
 }
 
 /** A viewer with a player at second 0, and what it is told: names of events, and reasons of seeks. */
-async function watch(programId: string, options: TimelineOptions = {}) {
-  const client = new Client(URL_OF_BROKER, { timing: TIMING });
+async function watch(programId: string, options: TimelineOptions = {}, connecting: ClientOptions = {}) {
+  const client = new Client(URL_OF_BROKER, { timing: TIMING, ...connecting });
   const viewer = {
     second: 0,
     told: [] as unknown[],
@@ -37,6 +38,35 @@ async function watch(programId: string, options: TimelineOptions = {}) {
   });
   await timeline.ready;
   return viewer;
+}
+
+/** A network that can be away; what goes over HTTP apart from event streams goes on. */
+function openNetwork() {
+  let isAway = false;
+  const sockets = new Set<WebSocket>();
+  let away = new AbortController();
+  class Cuttable extends WebSocket {
+    constructor(url: string) {
+      super(isAway ? "ws://127.0.0.1:1/" : url);
+      sockets.add(this);
+    }
+  }
+  const cuttable: typeof fetch = (url, init) => {
+    if (!String(url).includes("/events/stream")) return fetch(url, init);
+    return fetch(url, { ...init, signal: AbortSignal.any([away.signal, init!.signal!]) });
+  };
+  return {
+    options: { WebSocket: Cuttable, fetch: cuttable },
+    cut: () => {
+      isAway = true;
+      away.abort();
+      for (const each of sockets) each.terminate();
+    },
+    heal: () => {
+      isAway = false;
+      away = new AbortController();
+    },
+  };
 }
 
 const isTold = (viewer: { told: unknown[] }, name: string) =>
@@ -115,6 +145,26 @@ describe("timelines", { concurrency: 5, timeout: 60_000 }, () => {
     assert.ok(viewer.failed instanceof ProgramDeleted, String(viewer.failed));
     viewer.close();
   });
+
+  for (const transport of ["websocket", "sse"] as const) {
+    test(`a history that was replaced while there was no connection is read anew: ${transport}`, async () => {
+      const programId = await makeProgram(admin);
+      const network = openNetwork();
+      const viewer = await watch(programId, {}, { ...network.options, transport });
+      await show(programId, "old", 0);
+      await isTold(viewer, "old");
+      network.cut();
+      const events = [{ event: "Goal#show", timecode: START, metadata: { name: "new" } }];
+      const path = { programId };
+      await admin.request("POST", "/programs/{programId}/events/import", { path, body: { events } } as any);
+      network.heal();
+      await isTold(viewer, "new");
+      await show(programId, "live", 0);
+      await isTold(viewer, "live");
+      assert.deepEqual(viewer.told, ["old", "lost", "new", "live"]);
+      viewer.close();
+    });
+  }
 
   test("where the player says nothing, events come as they are published", async () => {
     const programId = await makeProgram(admin);
