@@ -317,6 +317,26 @@ class TestTimeline:
             await watching.shows(3)
             assert {seek.reason for seek in watching.seeks} == {"replaced"}
 
+    async def test_a_history_replaced_while_cut_is_read_anew(self, world: World, doors: Doors) -> None:
+        program, player = await world.program(), Player()
+        await publish(world, program, n1=BASE, n2=BASE + 500)
+        admin = await world.admin()
+        async with overlay(doors, program, position=player) as watching:
+            await watching.shows(1)
+            doors.relay.is_open = False
+            doors.relay.cut()
+            events = [
+                {"event": "Goal#show", "timecode": BASE + ms, "metadata": {"n": n}}
+                for n, ms in ((3, 0), (4, 600))
+            ]
+            await admin.call("importProgramEvents", programId=program, events=events)
+            doors.relay.is_open = True
+            await watching.shows(3)
+            await publish(world, program, n5=BASE + 700)
+            player.ms = BASE + 900
+            await watching.shows(4, 5)
+            assert [(seek.reason, seek.position_ms) for seek in watching.seeks] == [("lost", BASE)]
+
     async def test_without_a_picture_it_is_now(self, world: World, doors: Doors) -> None:
         program = await world.program()
         await publish(world, program, n1=BASE - 1)
