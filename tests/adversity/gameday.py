@@ -7,18 +7,14 @@ runbooks. `soak` has the same faults in random order, and for longer.
 import argparse
 import asyncio
 import random
-import shutil
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.adversity.edits_and_votes import edits_and_votes
 from tests.adversity.faults import COUNTER, CUT, kill
 from tests.adversity.figures import Fault, table
-from tests.adversity.soak import Show, Size, Verdict, open_show, until
-from tests.adversity.votes import UNLIMITED
+from tests.adversity.soak import Show, Size, Verdict, on_own_instance, open_show, until
 from tests.deployments.instance import Instance
 
 _COUNTER = "counter"
@@ -103,20 +99,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=500, help="events a second at most")
     options = parser.parse_args()
     size = Size(options.producers, options.viewers, options.programs, options.rate, gives_up=0.0)
-    directory = Path(tempfile.mkdtemp(prefix="broker-gameday-"))
-    # what a viewer misses meanwhile must be recoverable
-    instance = Instance(directory / "data", environment={"BROKER_HISTORY_EVENTS": "100000"} | UNLIMITED)
-    try:
-        instance.start()
-        verdict = asyncio.run(play(instance, size, options.scene))
-        _print(report(verdict))
-        instance.stop()
-    except BaseException:
-        _print(instance.log())
-        raise
-    finally:
-        instance.end()
-        shutil.rmtree(directory, ignore_errors=True)
+    verdict = on_own_instance(lambda instance: play(instance, size, options.scene))
+    _print(report(verdict))
     sys.exit(bool(verdict.findings))
 
 

@@ -387,13 +387,6 @@ async def soak(
         return await show.close()
 
 
-async def _with_edits_and_votes(instance: Instance, work: Awaitable[Verdict]) -> Verdict:
-    async with edits_and_votes(instance) as findings:
-        verdict = await work
-    verdict.findings += findings
-    return verdict
-
-
 def _summary(verdict: Verdict) -> str:
     lines = [table(_merged(verdict.outages)), ""]
     lines += [f"FINDING {finding}" for finding in verdict.findings]
@@ -433,32 +426,39 @@ def main() -> None:
     options = parser.parse_args()
     size = Size(options.producers, options.viewers, options.programs, options.rate, largest_batch=1_000)
     _print(f"--seed {options.seed}")
-    directory = Path(tempfile.mkdtemp(prefix="broker-soak-"))
+
+    async def work(instance: Instance) -> Verdict:
+        chance = random.Random(options.seed)
+        limits = {"events": options.events, "faults": options.faults, "limit_s": options.seconds}
+        async with edits_and_votes(instance) as findings:
+            verdict = await soak(instance, size, draw_plan(chance), chance, **limits)
+        verdict.findings += findings
+        return verdict
+
+    verdict = on_own_instance(work)
+    _print(_summary(verdict))
+    sys.exit(bool(verdict.findings))
+
+
+def on_own_instance(work: Callable[[Instance], Awaitable[Verdict]]) -> Verdict:
+    """What `work` comes to on an instance that is started for it and stopped then.
+
+    Its log is printed when something is raised.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="broker-show-"))
     # what a viewer misses meanwhile must be recoverable
     instance = Instance(directory / "data", environment={"BROKER_HISTORY_EVENTS": "100000"} | UNLIMITED)
     try:
         instance.start()
-        chance = random.Random(options.seed)
-        plan = draw_plan(chance)
-        work = soak(
-            instance,
-            size,
-            plan,
-            chance,
-            events=options.events,
-            faults=options.faults,
-            limit_s=options.seconds,
-        )
-        verdict = asyncio.run(_with_edits_and_votes(instance, work))
-        _print(_summary(verdict))
+        verdict = asyncio.run(work(instance))
         instance.stop()
+        return verdict
     except BaseException:
         _print(instance.log())
         raise
     finally:
         instance.end()
         shutil.rmtree(directory, ignore_errors=True)
-    sys.exit(bool(verdict.findings))
 
 
 if __name__ == "__main__":
