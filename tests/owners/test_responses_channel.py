@@ -139,6 +139,17 @@ async def test_a_later_owner_begins_behind_an_earlier_one(scene: Scene) -> None:
     assert (await opened(scene)).head().seq > channel.head().seq
 
 
+async def test_follower_of_an_owner_whose_clock_went_back_is_told_how_it_is_now(scene: Scene) -> None:
+    """The database was exchanged for one that is behind; what was counted meanwhile was told to nobody."""
+    former = await opened(scene)
+    scene.clock.ms -= 60_000
+    scene.stored.counts = {"m": [1]}
+    channel = await opened(scene)
+    steps, offset = await channel.read_behind("", former.head().seq, 10)
+    assert (told(steps), offset) == ([{"m": 1}], channel.log.end)
+    assert {step.seq for step in steps} == {channel.head().seq}
+
+
 async def test_a_change_of_access_is_told(scene: Scene) -> None:
     channel = await opened(scene)
     assert channel.head().attributes == Attributes(public=True, project_id=None)
