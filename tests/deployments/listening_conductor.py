@@ -29,7 +29,7 @@ def main() -> None:
         if "lease_until_s" in heard:
             tell({"part": "lease", "detail": str(heard["lease_until_s"])})
         if "dsn" in heard:
-            tell({"part": "dsn", "detail": heard["dsn"]})
+            tell({"part": "dsn", "detail": f"{heard['dsn']} in term {heard['term']}"})
             tell({"ready": True})
         if heard.get("do") == "stop":
             return

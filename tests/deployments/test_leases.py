@@ -82,7 +82,7 @@ async def test_spare_whose_conductor_dies_starts_nothing_before_it_has_the_lease
     await run.until("waiting")
     assert await run.until("began") == ["not told"]
     await other.give_up()
-    assert await run.until("dsn") == [own_migrated_dsn]
+    assert await run.until("dsn") == [f"{own_migrated_dsn} in term 2"]
     (lease,) = (await run.until("lease"))[:1]
     assert float(lease) > boot_s()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray.exceptions import RayError
 
 from broker.actors import lost_nodes
 from broker.actors import pool as pools
@@ -26,9 +27,10 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.settings import Settings
+from broker.storage.conductor_lease import ConductorLease
 from tests.actors.test_lost_nodes import silent_port
 from tests.owners.publisher import publish_all, publish_elsewhere
-from tests.owners.support import create_programs, ids, publish_rows, row
+from tests.owners.support import create_programs, fetch, ids, publish_rows, row
 
 # On a machine with a load of 20 Ray alone takes two minutes to start, which count as the first test's.
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(600)]
@@ -185,6 +187,42 @@ async def test_owner_whose_node_is_silent_is_exchanged_without_its_end(
     finally:
         watching.cancel()
         await pool.stop()
+
+
+async def test_owner_that_ray_starts_again_takes_no_slot_in_a_term_that_is_over(
+    cluster: None, dsn: str
+) -> None:
+    """Nobody conducts here any more who could end it; another product on the database has the slot."""
+    lease = await ConductorLease.open(dsn, "former")
+    try:
+        assert await lease.take()
+        pool = SlotPool(OWNER, OwnerActor, 1, SETTINGS, dsn, detached=False, term=lease.term)
+    finally:
+        await lease.close()
+    try:
+        await pool.start()
+        owner: Any = get_actor(OWNER, 0)
+        process_id: int = await owner.process_id.remote()
+        await fetch(dsn, "UPDATE conductor_lease SET term = term + 1")
+        os.kill(process_id, signal.SIGKILL)
+        async with asyncio.timeout(120):
+            while (again := await process_id_of(owner)) in (None, process_id):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.1)
+        assert again is not None
+        refusal: BrokerError | None = await owner.ready.remote()
+        assert refusal is not None
+        assert refusal.log_text == "term_over"
+    finally:
+        await pool.stop()
+
+
+async def process_id_of(owner: Any) -> int | None:
+    """None while Ray starts the process again."""
+    try:
+        process_id: int = await owner.process_id.remote()
+    except RayError:
+        return None
+    return process_id
 
 
 async def test_names_of_ended_owners_are_not_used_again(cluster: None, dsn: str) -> None:

@@ -71,10 +71,13 @@ class SlotActor(ABC, Generic[P]):
     kind: ClassVar[str]
     late_s: ClassVar[float] = timers.EXACT_S
 
-    def __init__(self, settings: Settings, dsn: str, index: int, calls: "Calls[Any]") -> None:
+    def __init__(
+        self, settings: Settings, dsn: str, index: int, term: int | None, calls: "Calls[Any]"
+    ) -> None:
         """Listen; nothing is started yet.
 
         Args:
+            term: of the conductor, in which alone the slot may be taken; None where that needs none.
             calls: what may be called over a link.
         """
         # Not above: the conductor would hold it, which listens on nothing.
@@ -86,6 +89,7 @@ class SlotActor(ABC, Generic[P]):
         self._settings = settings
         self._dsn = dsn
         self._index = index
+        self._term = term
         self._part: P | None = None
         self._starting = asyncio.Lock()
         self._guard: asyncio.Task[None] | None = None

@@ -71,14 +71,16 @@ class SlotPool:
         detached: bool,
         first_node: int = 0,
         list_leaving: Callable[[], Collection[str]] = tuple,
+        term: int | None = None,
     ) -> None:
         """Nothing is started yet.
 
         Args:
             kind: what the slots are named for.
-            actor: what is made for each slot, with the settings, the dsn and the slot's index.
+            actor: what is made for each slot, with the settings, the dsn, the slot's index and `term`.
             slots: how many there are.
             detached: actors outlive this process; otherwise they end with it or with `stop`.
+            term: of the conductor that has this pool; see `SlotActor`.
             first_node: the place of slot 0 in the round of the nodes, so that kinds can differ in it.
             list_leaving: gives the ids of the nodes that are about to leave the cluster; it may block.
         """
@@ -89,6 +91,7 @@ class SlotPool:
         self._detached = detached
         self._first_node = first_node
         self._list_leaving = list_leaving
+        self._term = term
         self._locks = [asyncio.Lock() for _ in range(slots)]  # one change of a slot at a time
         self._watching: list[list[asyncio.Task[None]]] | None = None  # by slot, while `watch` runs
         self._held: dict[int, Any] = {}  # an actor that is not detached ends with its last handle
@@ -289,7 +292,7 @@ class SlotPool:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
             **options,
         )
-        return actor.remote(self._settings, self._dsn, index)
+        return actor.remote(self._settings, self._dsn, index, self._term)
 
 
 async def _await_slot(handle: Any, slot: str) -> None:

@@ -5,7 +5,7 @@ that and starts another. Ray's own processes are its children and end with it.
 
 It reads lines of JSON from standard input and writes some to standard output:
 
-* in: `{"dsn": …}` once, when the database is ready and this instance may conduct on it;
+* in: `{"dsn": …, "term": …}` once, when the database is ready and this instance may conduct on it;
   `{"lease_until_s": …}` with it and whenever its lease was renewed (by `broker.clock.boot_s`; null where it
   needs none), without which nothing is started; `{"do": "roll"}`; `{"do": "stop"}`. The end of the input
   means that `broker up` has died: everything stops with it, except the parts on a joined cluster.

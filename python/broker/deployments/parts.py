@@ -80,6 +80,7 @@ class Parts:
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._leased = LeasedTasks()
+        self._term: int | None = None
         self._gateways: gateways.GatewayKeeper | None = None
         self._owners: SlotPool | None = None
         self._counters: SlotPool | None = None
@@ -137,8 +138,9 @@ class Parts:
 
         self._scaling = await OwnerScaling.open(dsn, SystemClock(), self._settings.owners)
         owners = await self._scaling.begin()
-        on_cluster: dict[str, Any] = {"detached": True, "list_leaving": list_draining}
-        options = on_cluster if joined else {"detached": False}
+        options: dict[str, Any] = {"detached": joined, "term": self._term}
+        if joined:
+            options["list_leaving"] = list_draining
         self._owners = SlotPool(OWNER, OwnerActor, owners, self._settings, dsn, **options)
         self._counters = SlotPool(
             COUNTER, CounterActor, self._settings.counters, self._settings, dsn, **options, first_node=1
@@ -246,6 +248,7 @@ class Parts:
             if "lease_until_s" in command:
                 self._leased.extend(command["lease_until_s"])
             if "dsn" in command and self._dsn is not None and not self._dsn.done():
+                self._term = command["term"]
                 self._dsn.set_result(command["dsn"])
             elif command.get("do") == "roll":
                 if not self._leased.run_once("update", self._roll):

@@ -303,8 +303,9 @@ class Supervisor:
     async def _hand_over(self, conductor: ConductorProcess | None) -> None:
         """Have a conductor start the parts, for as long as the lease lasts."""
         assert conductor is not None, "it was started"
-        until_s = None if self._lease is None else self._lease.until_s
-        await conductor.say({"dsn": self._dsn, "lease_until_s": until_s})
+        lease = self._lease
+        until_s, term = (None, None) if lease is None else (lease.until_s, lease.term)
+        await conductor.say({"dsn": self._dsn, "lease_until_s": until_s, "term": term})
 
     async def _stop_conductor(self, held: Claim) -> None:
         """Let it drain and end; then end whatever is left of it."""

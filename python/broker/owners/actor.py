@@ -20,12 +20,12 @@ class OwnerActor(SlotActor["Owner"]):
 
     kind: ClassVar[str] = OWNER
 
-    def __init__(self, settings: Settings, dsn: str, index: int) -> None:
+    def __init__(self, settings: Settings, dsn: str, index: int, term: int | None = None) -> None:
         # Not above: the conductor, which names this class and no more, would hold it all.
         from broker.owners.calls import OWNER_CALLS
         from broker.owners.owner import Owner
 
-        super().__init__(settings, dsn, index, OWNER_CALLS)
+        super().__init__(settings, dsn, index, term, OWNER_CALLS)
         self._open = Owner.start
 
     async def submit(
@@ -77,4 +77,4 @@ class OwnerActor(SlotActor["Owner"]):
         return None if self._part is None else self._part.heads(topics)
 
     async def _start(self) -> "Owner":
-        return await self._open(self._settings, self._dsn, self._index)
+        return await self._open(self._settings, self._dsn, self._index, term=self._term)

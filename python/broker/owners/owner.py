@@ -116,11 +116,12 @@ class Owner:
         dsn: str,
         index: int,
         *,
+        term: int | None = None,
         clock: Clock | None = None,
         log_limits: LogLimits | None = None,
         writer_limits: BatchLimits | None = None,
     ) -> "Owner":
-        """Take the slot `index` and begin. Raises Unavailable when the database cannot be reached."""
+        """Take slot `index`, in the `term` of a conductor, and begin. Raises Unavailable, as it is taken."""
         slot = slot_name(OWNER, index)
         database = await Database.open(
             dsn,
@@ -130,7 +131,7 @@ class Owner:
         )
         try:
             journal = Journal(database, slot)
-            generation = await journal.acquire()
+            generation = await journal.acquire(term)
             # After the generation: a change that this does not see counts it up.
             restores = (await journal.standing()).restores
             placement = (await Placements(database).read()).in_effect(settings.owners)

@@ -56,6 +56,12 @@ class ConductorLease:
         """
         return cls(await Database.open(dsn, size=1, timeout_s=_TIMEOUT_S), holder, now_s)
 
+    @property
+    def term(self) -> int:
+        """The term that was taken last."""
+        assert self._term is not None, "it was taken"
+        return self._term
+
     async def take(self) -> bool:
         """Begin a term of it; whether it is ours now. Raises Unavailable: call it again."""
         return await self._extend(_TAKE, self._holder, _LEASE_S)

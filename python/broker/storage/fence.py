@@ -12,6 +12,10 @@ A database that was restored, or a standby that was promoted, may have lost the 
 then has an older generation than its holder, which takes it again by `renew`. The holder must compare its
 state with the database before it writes.
 
+A process that was started by a conductor takes the slot only in the term of that conductor
+(`broker.storage.conductor_lease`). The term is read when the slot is locked: a conductor that begins another
+one starts processes after that, which take the slot from whoever has come before.
+
 A change of the placement (`broker.storage.placements`) counts up the generations as well. The holder is shut
 out as by another process, and may take the slot again (`was_moved`).
 
@@ -61,6 +65,7 @@ ON CONFLICT (slot) DO UPDATE SET generation = $3
         AND ($4::bigint IS NULL OR $4 = (SELECT version FROM placement))
 RETURNING generation
 """
+_IS_TERM = "SELECT EXISTS (SELECT FROM conductor_lease WHERE term = $1)"
 _GENERATION = "SELECT generation FROM owner_slots WHERE slot = $1"
 _WAS_MOVED = """
 SELECT EXISTS (SELECT FROM owner_slots WHERE slot = $1 AND moved_from = $2 AND generation = moved_to)
@@ -110,20 +115,31 @@ class Fence:
         A database that has lost changes may have lost that one, too. Then the generation is not renewed.
         """
 
-    async def acquire(self) -> int:
+    async def acquire(self, term: int | None = None) -> int:
         """Take the slot: returns a new generation, after every transaction of older ones has ended.
 
-        Raises Unavailable.
+        Args:
+            term: of the conductor that has started this process; None where conductors need no lease.
+
+        Raises:
+            Unavailable: the database cannot be reached, or another conductor has begun a term.
         """
         async with self._database.connection() as connection:
             try:
                 async with connection.transaction():
                     await connection.execute(_PATIENCE)
-                    return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
+                    return await self._acquire(connection, term)
             except asyncpg.LockNotAvailableError:
                 ended = await connection.fetch(_END_OTHERS)
                 _log.warning("hanging_owner_cut_off", extra={"slot": self._slot, "connections": len(ended)})
-            return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
+            async with connection.transaction():
+                return await self._acquire(connection, term)
+
+    async def _acquire(self, connection: asyncpg.Connection, term: int | None) -> int:
+        generation = int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
+        if term is not None and not await connection.fetchval(_IS_TERM, term):
+            raise Unavailable("another conductor has taken over", retry_after_s=1, log_text="term_over")
+        return generation
 
     def next_generation(self, generation: int) -> int:
         """A generation to `renew` to, which nobody else will come by."""

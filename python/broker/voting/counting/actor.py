@@ -19,12 +19,12 @@ class CounterActor(SlotActor["Counter"]):
     kind: ClassVar[str] = COUNTER
     late_s: ClassVar[float] = 0.3  # a counter counts when something comes; only its pauses are timed
 
-    def __init__(self, settings: Settings, dsn: str, index: int) -> None:
+    def __init__(self, settings: Settings, dsn: str, index: int, term: int | None = None) -> None:
         # Not above: the conductor, which names this class and no more, would hold it all.
         from broker.voting.counting.calls import COUNTER_CALLS
         from broker.voting.counting.counter import Counter
 
-        super().__init__(settings, dsn, index, COUNTER_CALLS)
+        super().__init__(settings, dsn, index, term, COUNTER_CALLS)
         self._open = Counter.start
 
     async def submit(self, batch: "VoteBatch", wait_s: float) -> "BatchReply":
@@ -33,4 +33,5 @@ class CounterActor(SlotActor["Counter"]):
         return counter if isinstance(counter, BrokerError) else await counter.submit(batch, wait_s)
 
     async def _start(self) -> "Counter":
-        return await self._open(self._settings, self._dsn, slot_name(COUNTER, self._index))
+        slot = slot_name(COUNTER, self._index)
+        return await self._open(self._settings, self._dsn, slot, term=self._term)

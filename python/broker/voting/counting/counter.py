@@ -83,16 +83,17 @@ class Counter:
         dsn: str,
         slot: str,
         *,
+        term: int | None = None,
         clock: Clock | None = None,
         limits: BatchLimits | None = None,
     ) -> "Counter":
-        """Take the slot and begin. Raises Unavailable when the database cannot be reached."""
+        """Take the slot, in the `term` of a conductor, and begin. Raises Unavailable, as it is taken."""
         database = await Database.open(
             dsn, size=2, timeout_s=settings.database_timeout_s, name=connection_name(slot)
         )
         try:
             log = AnswerLog(database, slot)
-            generation = await log.acquire()
+            generation = await log.acquire(term)
             restores = (await log.standing()).restores
         except BaseException:
             await database.close()
