@@ -1,13 +1,17 @@
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import asyncpg
+import psutil
 import pytest
 
 from broker.errors import OutcomeUnknown, Unavailable
 from broker.settings import SettingError
 from broker.storage.database import Database
+from broker.storage.long_connection import long_connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -128,6 +132,20 @@ async def test_close_does_not_wait_for_ever(
         async with database.connection() as connection:
             await database.close()
             await connection.execute("SELECT 1")
+
+
+async def test_long_connection_ends_with_a_server_that_goes_away_at_that_moment(postgres_dsn: str) -> None:
+    with pytest.raises(KeyError):
+        async with long_connection(postgres_dsn, "tested") as connection:
+            end_backend(connection.get_server_pid())
+            raise KeyError
+
+
+def end_backend(process: int) -> None:
+    """End a process of the server while this one's loop stands still, so that it learns of it by writing."""
+    os.kill(process, signal.SIGTERM)
+    while psutil.pid_exists(process):
+        pass
 
 
 @pytest.mark.parametrize(

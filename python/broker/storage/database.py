@@ -15,7 +15,7 @@ from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.settings import SettingError
 from broker.storage import OLDEST_VERSION
-from broker.storage.errors import committing, connecting, unavailable, using
+from broker.storage.errors import closing, committing, connecting, unavailable, using
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -98,7 +98,7 @@ class Database:
                 yield connection
         finally:
             # One that cannot be released is closed by the pool; what was done with it stays done.
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            with closing():
                 await self._pool.release(connection, timeout=self._timeout_s)
 
     # One statement on a connection of its own, or on that of a `unit` that has begun; as asyncpg's methods.
@@ -222,10 +222,9 @@ class Database:
         self._closed = True
         for groups in self._groups:
             await groups.close()
-        try:
+        with closing():
             await asyncio.wait_for(self._pool.close(), _CLOSE_S)
-        except TimeoutError:
-            self._pool.terminate()
+        self._pool.terminate()  # what is left
 
     async def _acquire(self) -> asyncpg.Connection:
         if self._closed:

@@ -1,7 +1,7 @@
 """The error that stops a start, and the translation of the driver's errors into the broker's."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import asyncpg
 
@@ -132,6 +132,16 @@ def committing(connection: asyncpg.Connection) -> Iterator[None]:
     except asyncpg.InternalClientError as error:
         connection.terminate()
         raise outcome_unknown(error) from error
+
+
+@contextmanager
+def closing() -> Iterator[None]:
+    """Pass over what goes wrong while a connection is closed, or given back: it is closed then, too.
+
+    Without this it would hide why the connection is closed, or end what had nothing more to do with it.
+    """
+    with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
+        yield
 
 
 def _is_closed(connection: asyncpg.Connection) -> bool:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from broker.storage.errors import connecting, using
+from broker.storage.errors import closing, connecting, using
 
 _CONNECT_S = 10.0
 _LOCK_WAIT_MS = 60_000
@@ -32,7 +32,8 @@ async def long_connection(dsn: str, name: str) -> AsyncIterator[asyncpg.Connecti
         with using(connection):
             yield connection
     finally:
-        await connection.close(timeout=_CONNECT_S)
+        with closing():
+            await connection.close(timeout=_CONNECT_S)
 
 
 async def column_names(connection: asyncpg.Connection) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import asyncpg
 
 from broker.storage.database import Database, require_version
-from broker.storage.errors import SchemaError, connecting, using
+from broker.storage.errors import SchemaError, closing, connecting, using
 
 DIRECTORY = Path(__file__).with_suffix("")
 
@@ -73,7 +73,8 @@ async def migrate(dsn: str, directory: Path = DIRECTORY) -> list[str]:
         return [migration.name for migration in missing]
     finally:
         # Ends the session, and with it the lock.
-        await connection.close(timeout=_CONNECT_S)
+        with closing():
+            await connection.close(timeout=_CONNECT_S)
 
 
 async def pending(database: Database, directory: Path = DIRECTORY) -> list[str]:
