@@ -44,15 +44,19 @@ class HostRules:
 
     def allows(self, hops: Iterable[Hop]) -> bool:
         """Whether this account takes what came over these servers."""
-        return all(self._covers(hop.host) for hop in hops)
+        return self._takes_any or all(self._covers(hop.host) for hop in hops)
 
     def check_target(self, target: ParsedUrl) -> None:
         """Raises ForbiddenUrl where the host, be it of a redirect, is not one of the account's."""
         if not self._covers(target.host):
             raise ForbiddenUrl("the account does not allow images from this host")
 
+    @property
+    def _takes_any(self) -> bool:
+        return not self.exact and not self.below
+
     def _covers(self, host: str) -> bool:
-        if not self.exact and not self.below:
+        if self._takes_any:
             return True
         host = host.removesuffix(".")
         return host in self.exact or any(host.endswith(f".{name}") for name in self.below)

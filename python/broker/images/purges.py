@@ -63,14 +63,18 @@ class PurgeBook:
         Raises:
             Unavailable: none was read yet, so nothing may be shown.
         """
-        if self._number < 0:
-            raise Unavailable("the list of image purges has not been read yet", retry_after_s=1)
+        self.require_read()
         return self._number
 
     @property
     def last(self) -> int:
         """The number of the last purge that is known; -1 without one."""
         return self._last
+
+    def require_read(self) -> None:
+        """Raises Unavailable while none was read, when nothing may be shown."""
+        if self._number < 0:
+            raise Unavailable("the list of image purges has not been read yet", retry_after_s=1)
 
     def origin(self, account: str, url: str) -> Origin:
         """Of what is begun now. Raises Unavailable."""

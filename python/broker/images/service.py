@@ -270,7 +270,7 @@ class ImageService:
         if rules.signing_keys:
             check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
         options, key = self._check(account, options_text, url, rules)
-        origin = self._purges.origin(account, url)
+        self._purges.require_read()
         known = self._errors.get(key)
         if known is not None and known.hosts == rules.hosts and not self._purges.is_gone(known.origin):
             self.counts.errors += 1
@@ -279,6 +279,7 @@ class ImageService:
         if kept is not None and self._is_fresh(kept[0]) and rules.hosts.allows(kept[0].hops):
             self.counts.memory_hits += 1
             return _picture(kept, is_hit=True)
+        origin = self._purges.origin(account, url)
         # Who asks after a purge, or under other rules, does not get what was begun before.
         return await self._single_flight.run(
             (key, origin.number, rules.hosts),
