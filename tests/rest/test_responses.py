@@ -16,6 +16,7 @@ from broker.voting.polls.audience import build_audience
 from tests.auth.services import StoppedClock
 from tests.product import Product, app_of
 from tests.rest.support import field
+from tests.test_queries import Statements
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -513,6 +514,34 @@ async def test_an_address_has_its_rate(ask: Any, product: Product) -> None:
     clock.ms += 500
     assert (await vote.post(entries[0], **here)).status_code == 202
     assert (await vote.post(entries[0], **here)).status_code == 429
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "again and again"}], ids=["plain", "with a key"])
+@pytest.mark.parametrize("path", ["votes", "visitor"])
+async def test_what_is_over_the_rate_of_its_address_costs_no_query(
+    ask: Any, product: Product, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], path: str
+) -> None:
+    """Not for its key, and not for its poll, which is read again every other second."""
+    audience = replace(product.services.audience, per_address=LocalRate(StoppedClock(), Rate(2, 1)))
+    services = replace(product.services, audience=audience)
+    vote = await ask()
+    vote.product = replace(product, services=services, app=app_of(services, product.health))
+    here = {"X-Forwarded-For": "192.0.2.1"}
+    assert (await vote.post(vote.answer("a"), **here)).status_code == 202
+    here |= headers
+    product.clock.forward_ms += 5_000
+    async with product.door(None) as door:  # what every request asks of its account
+        assert (await door.get("/version")).status_code == 200
+    statements = Statements()
+    with statements.counted(monkeypatch):
+        for number in range(20):
+            if path == "visitor":
+                async with vote.product.door(None, **here) as door:
+                    refused = await door.post("/responses/visitor", json={})
+            else:
+                refused = await vote.post(vote.answer(f"v{number}"), **here)
+            assert refused.status_code == 429
+    assert statements.texts == []
 
 
 def with_audience(product: Product, clock: Any = None, **settings: Any) -> Product:

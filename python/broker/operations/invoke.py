@@ -62,6 +62,8 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         permissions.require_audience(operation.rule, context.principal)
         params = validate(operation.params, raw)
         context.rule = operation.rule
+        if operation.admit is not None:
+            operation.admit(context, params)
         if operation.is_list:
             result = await _run_in_turn(operation, context, params)
         elif context.idempotency_key is None or operation.effect is not Effect.KEYED:

@@ -123,6 +123,8 @@ class Operation:
             says where the next one is, over WebSocket callers who pass `withCursor` get `{items, cursor}`.
         is_list: whether it reads as much as there is, or a range of it: it takes a turn among such reads
             (`broker.operations.lists`), and so does each page of a streamed result.
+        admit: takes from the rate of the caller's address, and raises SlowDown; reads nothing. It is called
+            before anything is read, the idempotency key too: a repeat counts as another call.
         honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
@@ -143,6 +145,7 @@ class Operation:
     has_etag: bool = False
     has_cursor: bool = False
     is_list: bool = False
+    admit: Callable[[Context, Any], None] | None = None
     honours_if_match: bool = False
     limit: int | None = None
     example: Mapping[str, Any] | None = None

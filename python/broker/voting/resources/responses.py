@@ -120,12 +120,20 @@ _Named = tuple[str, AnswerEntry | ImpressionEntry]
 """The path of an entry within the request, up to its fields, and the entry."""
 
 
-async def _add_responses(context: Context, params: AddResponsesParams) -> Counted:
+def _admit_responses(context: Context, params: AddResponsesParams) -> None:
     if not params.model_fields_set & {"responses", "impressions"}:
         raise InvalidRequest.of_field("responses", "is required unless impressions is given")
     limit = context.services.settings.batch_limit_responses
     if len(params.responses) + len(params.impressions) > limit:
         raise PayloadTooLarge.of_field("responses", f"must not have over {limit} entries with impressions")
+    _take_tokens(context, len(params.responses) + len(params.impressions))
+
+
+def _admit_one(context: Context, _params: RespondParams | ImpressionParams) -> None:
+    _take_tokens(context, 1)
+
+
+async def _add_responses(context: Context, params: AddResponsesParams) -> Counted:
     place = _Place(params.account_id, params.project_id, params.program_id)
     answers: list[_Named] = [(f"responses[{n}].", entry) for n, entry in enumerate(params.responses)]
     impressions: list[_Named] = [(f"impressions[{n}].", entry) for n, entry in enumerate(params.impressions)]
@@ -156,8 +164,7 @@ async def _impression(context: Context, params: ImpressionParams) -> Counted:
 
 async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> Counted:
     audience, account = context.services.audience, context.principal.account
-    # Limits and rights come first, before anything is read for the entries.
-    _take_tokens(context, len(entries))
+    # Rights come first, before anything is read for the entries; `invoke` has asked the limits.
     program = await _find_program(context, place)
     if not entries:
         return Counted(accepted=0, duplicates=0)
@@ -422,6 +429,7 @@ OPERATIONS = of_resource(
         name="addResponses",
         summary="Submit votes and impressions",
         handler=_add_responses,
+        admit=_admit_responses,
         own_effect=Effect.KEYED,
         is_resumable=True,
         route=Route(
@@ -442,6 +450,7 @@ OPERATIONS = of_resource(
         name="respond",
         summary="Submit one vote",
         handler=_respond,
+        admit=_admit_one,
         own_effect=Effect.KEYED,
         is_resumable=True,
         route=None,
@@ -451,6 +460,7 @@ OPERATIONS = of_resource(
         name="impression",
         summary="Record that a poll was shown",
         handler=_impression,
+        admit=_admit_one,
         own_effect=Effect.KEYED,
         is_resumable=True,
         route=None,
