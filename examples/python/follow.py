@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from broker.client import AsyncClient, Cursor, HistoryLost
+from broker.client import AsyncClient, Cursor, Event, HistoryLost
 
 URL = os.environ.get("BROKER_URL", "http://localhost:8000")
 
@@ -24,11 +24,20 @@ async def follow(program: str) -> None:
             subscription = client.subscribe(program, since)
             try:
                 async for event in subscription:
-                    print(event.seq, event.event, json.dumps(event.metadata), flush=True)
+                    show(event)
                     if subscription.cursor is not None:
                         kept.write_text(json.dumps(asdict(subscription.cursor)))
-            except HistoryLost:
-                since = None  # what was missed is gone: go on with what comes now
+            except HistoryLost as lost:
+                # The history is another one, or too long: what was missed is read, and followed from there.
+                for event in await client.events.missed(lost):
+                    show(event)
+                since = lost.cursor
+                kept.write_text(json.dumps(asdict(since)))
+
+
+def show(event: Event) -> None:
+    """Print one event."""
+    print(event.seq, event.event, json.dumps(event.metadata), flush=True)
 
 
 if __name__ == "__main__":

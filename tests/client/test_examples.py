@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import Answer, AsyncClient
+from broker.client import Answer, AsyncClient, NewEvent
 from broker.settings import child_environment
 from tests.auth.services import PASSWORD
 from tests.client.doors import open_doors
@@ -73,6 +73,13 @@ async def _run_examples(url: str, folder: Path) -> None:
         assert int((await read(resumed)).split()[0]) > int(place.split()[0])
         resumed.send_signal(signal.SIGINT)
         assert await resumed.wait() == 130
+        await client.events.import_all("examples-final", [NewEvent("Clock#set")])
+        found = await start("follow.py")
+        assert (await read(found)).split()[1] == "Clock#set"
+        await client.publish("examples-final", "Clock#start")
+        assert (await read(found)).split()[1] == "Clock#start"
+        found.send_signal(signal.SIGINT)
+        assert await found.wait() == 130
 
 
 async def _publish(client: AsyncClient, program: str) -> None:

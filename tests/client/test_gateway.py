@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
@@ -12,6 +12,7 @@ from broker.client import (
     Conflict,
     ConnectionLost,
     Counted,
+    Cursor,
     Event,
     EventDeleted,
     EventsDeleted,
@@ -27,6 +28,7 @@ from broker.client import (
     Unsubscribed,
 )
 from broker.client.subscription import SubscriptionConfig
+from tests.client.doors import open_doors
 from tests.client.peer import Answer, serving
 from tests.client.relay import Relay
 from tests.gateway.world import World, open_world
@@ -164,6 +166,35 @@ async def test_history_replaced_while_cut_is_lost(world: World) -> None:
         with pytest.raises(HistoryLost) as lost:
             await _take(items, 1)
         assert lost.value.seq == 1
+
+
+async def test_what_was_lost_is_read_and_followed_without_a_gap(world: World) -> None:
+    program, admin = await world.program(), await world.admin()
+    await world.publish(program, 3)
+    async with open_doors(world) as doors, AsyncClient(doors.url, subscription=RETURN) as client:
+        items = await _opened(client.subscribe(program, history=3))
+        assert await _take(items, 2) == [1, 2]
+        doors.relay.is_open = False
+        doors.relay.cut()
+        events = [{"event": "New#first"}, {"event": "New#second"}]
+        await admin.call("importProgramEvents", programId=program, events=events)
+        doors.relay.is_open = True
+        with pytest.raises(HistoryLost) as lost:
+            await _take(items, 2)  # the third had come already
+        await admin.call("producer", programId=program, event="New#third")
+        missed = await client.events.missed(lost.value)
+        assert [event.event for event in missed] == ["New#first", "New#second"]
+        async with aclosing(aiter(client.subscribe(program, lost.value.cursor))) as rest:
+            assert (await anext(rest)).event == "New#third"
+
+
+async def test_of_a_history_that_is_too_long_only_the_rest_is_missed(world: World) -> None:
+    program = await world.program()
+    await world.publish(program, 5)
+    async with open_doors(world) as doors, AsyncClient(doors.url) as client:
+        (epoch,) = {event.epoch for event in await client.events.list(program)}
+        lost = HistoryLost(program, Cursor(epoch, 4), Cursor(epoch, 2))
+        assert [event.seq for event in await client.events.missed(lost)] == [3, 4]
 
 
 async def test_deleted_program_ends_the_subscription(world: World) -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.client.cursor import Cursor
 from broker.client.errors import HistoryLost, ProgramDeleted, ProtocolError, Unsubscribed
-from broker.client.models import Cursor, Event, EventDeleted, EventsDeleted, EventUpdated, HistoryReplaced
+from broker.client.models import Event, EventDeleted, EventsDeleted, EventUpdated, HistoryReplaced
 from broker.client.tracker import Gap, Tracker
 from tests.client.peer import event
 

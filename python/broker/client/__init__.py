@@ -26,6 +26,7 @@ from broker.client.answers import (
     Visitor,
 )
 from broker.client.audit import AuditEntry
+from broker.client.cursor import Cursor
 from broker.client.errors import (
     ApiError,
     BadCredentials,
@@ -56,7 +57,6 @@ from broker.client.models import (
     AnalyticsSite,
     ApiToken,
     Change,
-    Cursor,
     Event,
     EventDeleted,
     EventsDeleted,

@@ -32,6 +32,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from broker.client.cursor import Cursor
+
 
 class ClientError(Exception):
     """The root of the SDK's errors."""
@@ -166,13 +168,19 @@ class SubscriptionEnded(ClientError):
 class HistoryLost(SubscriptionEnded):
     """What was missed is over the history limit, or the history was replaced meanwhile.
 
-    Read the events by REST, then subscribe again; `epoch` and `seq` are where the program stood.
+    Read what was missed with `client.events.missed`, then subscribe from `cursor`: nothing lies between.
+
+    Attributes:
+        cursor: where the program stood when the loss was found; `epoch` and `seq` are its.
+        seen: the position up to which the subscription had everything.
     """
 
-    def __init__(self, program_id: str, epoch: str, seq: int) -> None:
+    def __init__(self, program_id: str, cursor: Cursor, seen: Cursor) -> None:
         super().__init__(program_id, "events were missed and cannot be recovered; read them by REST")
-        self.epoch = epoch
-        self.seq = seq
+        self.cursor = cursor
+        self.seen = seen
+        self.epoch = cursor.epoch
+        self.seq = cursor.seq
 
 
 class ProgramDeleted(SubscriptionEnded):

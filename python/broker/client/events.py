@@ -6,9 +6,10 @@ from typing import Any, Literal, overload
 
 from broker.client import query
 from broker.client.connector import Connector
+from broker.client.cursor import Cursor
 from broker.client.engine import Call, Engine, Group
-from broker.client.errors import Conflict
-from broker.client.models import Change, Cursor, Event, Imported, NewEvent, Page
+from broker.client.errors import Conflict, HistoryLost
+from broker.client.models import Change, Event, Imported, NewEvent, Page
 from broker.client.picture import Position
 from broker.client.query import UNSET, Unset
 from broker.client.status import Status
@@ -99,6 +100,22 @@ class Events(Group):
         async for page in self._pages(program_id, {}):
             for event in page:
                 yield event
+
+    async def missed(self, lost: HistoryLost) -> tuple[Event, ...]:
+        """What a subscription that ended with `HistoryLost` has not yielded: all events of another history.
+
+        They are those up to `lost.cursor`, ordered as by `list`; a subscription from there yields the others.
+
+        Raises:
+            Conflict: as `list`.
+        """
+        seen, cursor = lost.seen, lost.cursor
+        return tuple(
+            event
+            for event in await self.list(lost.program_id)
+            if not (event.epoch == seen.epoch and event.seq <= seen.seq)
+            and not (event.epoch == cursor.epoch and event.seq > cursor.seq)
+        )
 
     async def filter(
         self,

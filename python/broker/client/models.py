@@ -5,28 +5,16 @@ reading.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from broker.client.cursor import Cursor
 from broker.client.wire import Model
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """A position in a program's history: everything up to and including `seq` of `epoch` is known.
-
-    `id` is that of the message at `seq` where it was seen. The broker compares it: another one there means
-    that it has lost history, and whoever comes back is told so. Cursors are equal with it and without it.
-    """
-
-    epoch: str
-    seq: int
-    id: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

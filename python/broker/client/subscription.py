@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 from broker.client.connector import Connector
+from broker.client.cursor import Cursor
 from broker.client.errors import ApiError, ClientError, ConnectionFailed, ProtocolError, ServerError, SlowDown
-from broker.client.models import Change, Cursor, Event, position
+from broker.client.models import Change, Event, position
 from broker.client.socket import Notification, Socket
 from broker.client.standby import Standby
 from broker.client.tracker import Gap, Tracker

@@ -15,10 +15,11 @@ from broker.client.analytics import Analytics
 from broker.client.audit import Audit
 from broker.client.channels import Channels
 from broker.client.connector import Gateways
+from broker.client.cursor import Cursor
 from broker.client.data_sources import DataSources
 from broker.client.events import Events
 from broker.client.images import Images
-from broker.client.models import Change, Cursor, Event
+from broker.client.models import Change, Event
 from broker.client.programs import Programs
 from broker.client.projects import Projects
 from broker.client.responses import Responses
@@ -135,6 +136,7 @@ class _SyncEvents(_SyncGroup[Events]):
     publish = _call(Events.publish)
     publish_batch = _call(Events.publish_batch)
     list = _call(Events.list)
+    missed = _call(Events.missed)
     filter = _call(Events.filter)
     get = _call(Events.get)
     update = _call(Events.update)

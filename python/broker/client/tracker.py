@@ -17,10 +17,10 @@ ends the subscription with `HistoryLost`.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.client.cursor import Cursor
 from broker.client.errors import HistoryLost, ProgramDeleted, ProtocolError, Unsubscribed
 from broker.client.models import (
     Change,
-    Cursor,
     Event,
     EventDeleted,
     EventsDeleted,
@@ -72,7 +72,7 @@ class Tracker:
             raise ProtocolError("the reply to subscribe is not an object")
         head = _position(result)
         if self._cursor is not None and result.get("recovered") is False:
-            raise HistoryLost(self._program_id, head.epoch, head.seq)
+            raise HistoryLost(self._program_id, head, self._cursor)
         changes = self._recover(result.get("events") or ())
         if self._cursor is None:
             self._cursor = head
