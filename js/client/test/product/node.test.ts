@@ -1,5 +1,7 @@
 /** The client in Node, against a real instance. */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
 import { after, describe, test } from "node:test";
 import { type WebSocket, WebSocketServer } from "ws";
 import {
@@ -11,6 +13,7 @@ import {
   ProtocolError,
 } from "../../src/index.js";
 import { sleep } from "../../src/sleep.js";
+import { Relay } from "./relay.js";
 import {
   askPoll as ask,
   makeProgram,
@@ -52,6 +55,50 @@ describe("in Node", { concurrency: 5, timeout: 100_000 }, () => {
     assert.deepEqual(await readNumbers(subscription, 0), [0]);
     assert.equal(subscription.reconnects, 0);
     client.close();
+  });
+
+  test("a process that was frozen until its token had ended recovers, or says what is lost", async (t) => {
+    const { url } = await (await fetch(`${URL_OF_BROKER}/api/v1/connect`)).json();
+    const relay = new Relay(new URL(url));
+    await relay.open(t);
+    const gateway = new URL(url);
+    gateway.port = String(relay.port);
+    const [kept, replaced] = [
+      await makeProgram(admin, { access: "private" }),
+      await makeProgram(admin, { access: "private" }),
+    ];
+    const sleeper = openSleeper({ GATEWAY: gateway.href, KEPT: kept, REPLACED: replaced });
+    t.after(() => sleeper.end());
+    await until(() => sleeper.told.filter((each) => each === "live").length === 2, "the subscriptions");
+    for (const programId of [kept, replaced]) await publish(admin, programId, 1);
+    await until(() => sleeper.told.length === 5, "the events");
+    await until(() => relay.isAlive, "a sign of life");
+
+    sleeper.freeze();
+    const ended = sleep(21_000); // tokens of this instance live for twenty seconds
+    relay.cut(); // no close and no reset gets through to it
+    await publish(admin, kept, 2, 1);
+    const path = { programId: replaced };
+    const body = { events: [{ event: "Score#update", metadata: { number: 100 } }] };
+    await admin.request("POST", "/programs/{programId}/events/import", { path, body } as any);
+    await ended;
+    sleeper.told.length = 0;
+    sleeper.thaw();
+    await until(
+      () => sleeper.told.includes("kept 2") && sleeper.told.includes("missed 100"),
+      "what happened",
+    );
+    await publish(admin, kept, 1, 3);
+    await until(() => sleeper.told.includes("kept 3"), "what happens");
+    const heard = sleeper.told.filter((each) => each !== "live");
+    assert.deepEqual(heard.sort(), [
+      "kept 1",
+      "kept 2",
+      "kept 3",
+      "missed 100",
+      "replaced HistoryLost",
+      "token",
+    ]);
   });
 
   test("a thousand subscriptions find connections, and each has its events", async () => {
@@ -314,6 +361,50 @@ describe("in Node", { concurrency: 5, timeout: 100_000 }, () => {
     client.close();
   });
 });
+
+/** A process of its own that follows two programs with tokens that it fetches, and prints what it is told. */
+const SLEEPER = `
+  const { Client } = await import(process.env.ONAIR_ROOT + "/dist/index.js");
+  const { ONAIR_URL, ONAIR_PASSWORD: password, GATEWAY: url, KEPT, REPLACED } = process.env;
+  const client = new Client(ONAIR_URL, {
+    token: async () => {
+      console.log("token");
+      const body = new URLSearchParams({ grant_type: "password", client_id: "Test", username: "admin", password });
+      return (await (await fetch(ONAIR_URL + "/api/v1/token", { method: "POST", body })).json()).access_token;
+    },
+    fetch: async (input, init) => {
+      const reply = await fetch(input, init);
+      if (!new URL(input).pathname.endsWith("/connect") || !reply.ok) return reply;
+      return new Response(JSON.stringify({ url, servers: [] }), reply);
+    },
+  });
+  for (const [name, programId] of [["kept", KEPT], ["replaced", REPLACED]]) {
+    const subscription = client.subscribe(programId);
+    subscription.addEventListener("live", () => console.log("live"));
+    subscription.addEventListener("event", ({ detail }) => console.log(name, detail.metadata.number));
+    subscription.addEventListener("end", async ({ detail }) => {
+      console.log(name, detail.name);
+      if (detail.name !== "HistoryLost") throw detail;
+      for await (const event of client.missed(detail)) console.log("missed", event.metadata.number);
+    });
+  }
+`;
+
+function openSleeper(environment: Record<string, string>) {
+  const command = ["--input-type=module", "--eval", SLEEPER];
+  const child = spawn(process.execPath, command, {
+    env: { ...process.env, ...environment },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const told: string[] = [];
+  createInterface(child.stdout).on("line", (line) => told.push(line));
+  return {
+    told,
+    freeze: () => child.kill("SIGSTOP"),
+    thaw: () => child.kill("SIGCONT"),
+    end: () => child.kill("SIGKILL"),
+  };
+}
 
 /** A server that speaks JSON-RPC, knows nothing of time, and has fields and notifications of its own. */
 async function openOther(): Promise<{ server: WebSocketServer; port: number; sockets: Set<WebSocket> }> {

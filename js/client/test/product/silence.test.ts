@@ -1,70 +1,12 @@
 /** What a client does about a link that carries nothing more and ends no connection, before a real gateway. */
 import assert from "node:assert/strict";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { describe, test, type TestContext } from "node:test";
 import { Client, type ClientOptions } from "../../src/index.js";
+import { Relay } from "./relay.js";
 import { makeProgram, openAdmin, publish, TIMING, URL_OF_BROKER, until } from "./world.js";
 
 // Less than the 30 and 40 s after which a client looks without signs of life.
 const PATIENCE = { timeout: 25_000 };
-
-/** Carries bytes to the gateway until its link is cut. */
-class Relay {
-  /** The client's ends of its connections. */
-  readonly taken: Socket[] = [];
-  /** Whether a sign of life has been carried. */
-  isAlive = false;
-  #far: Socket[] = [];
-  readonly #cut = new Set<Socket>();
-  #isUp = true;
-  readonly #server = createServer((socket) => this.#take(socket));
-
-  constructor(readonly target: URL) {}
-
-  async open(t: TestContext): Promise<void> {
-    await new Promise<void>((resolve) => this.#server.listen(0, "127.0.0.1", resolve));
-    t.after(() => {
-      this.#server.close();
-      for (const each of [...this.taken, ...this.#far]) each.destroy();
-    });
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  /** Loses what is sent over the present connections, in both directions. */
-  cut(): void {
-    for (const each of this.taken) this.#cut.add(each);
-  }
-
-  /** Loses what is sent over new connections too. */
-  cutForGood(): void {
-    this.cut();
-    this.#isUp = false;
-  }
-
-  #take(near: Socket): void {
-    const far = connect(Number(this.target.port), "127.0.0.1");
-    this.taken.push(near);
-    this.#far.push(far);
-    if (!this.#isUp) this.#cut.add(near);
-    const isCut = () => this.#cut.has(near);
-    near.on("data", (bytes) => isCut() || far.write(bytes));
-    far.on("data", (bytes) => {
-      if (isCut()) return;
-      near.write(bytes);
-      this.isAlive ||= bytes.includes("alive");
-    });
-    for (const [one, other] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      one.on("error", () => {});
-      one.on("close", () => isCut() || other.destroy());
-    }
-  }
-}
 
 /** A client that gets to the gateway by relays only, and counts what it asks for. */
 async function open(t: TestContext, relays: number, options: ClientOptions = {}) {
