@@ -124,3 +124,44 @@ async def test_who_waits_for_it_does_not_wait_for_the_holder(migrated_dsn: str) 
     finally:
         await holder.close()
         await spare.close()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "DELETE FROM conductor_lease",
+        "UPDATE conductor_lease SET term = term - 1",
+        "UPDATE conductor_lease SET term = term - 1, holder = 'earlier', ends = now() - interval '1 day'",
+    ],
+    ids=["the row", "a term", "a term after another holder's"],
+)
+async def test_a_database_that_has_lost_the_term_gets_it_back(migrated_dsn: str, loss: str) -> None:
+    """As when a dump is restored or a late standby promoted, while the holder lives on."""
+    lease = await ConductorLease.open(migrated_dsn, "first")
+    try:
+        assert await lease.take()
+        assert await lease.take()
+        await fetch(migrated_dsn, loss)
+        assert await lease.renew()
+        assert await fetch(migrated_dsn, "SELECT holder, term FROM conductor_lease") == [
+            ("first", lease.term)
+        ]
+        assert await fetch(migrated_dsn, LASTS) == [(True,)]
+    finally:
+        await lease.close()
+
+
+async def test_a_term_that_was_lost_and_taken_by_another_is_over(migrated_dsn: str) -> None:
+    first = await ConductorLease.open(migrated_dsn, "first")
+    second = await ConductorLease.open(migrated_dsn, "second")
+    try:
+        assert await first.take()
+        await fetch(migrated_dsn, "DELETE FROM conductor_lease")
+        assert await second.take()
+        assert second.term == first.term
+        assert not await first.renew()
+        await fetch(migrated_dsn, END)
+        assert not await first.renew()
+    finally:
+        await first.close()
+        await second.close()

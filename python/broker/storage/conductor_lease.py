@@ -27,9 +27,19 @@ ON CONFLICT (only_row) DO UPDATE SET holder = excluded.holder, ends = excluded.e
 WHERE l.holder = excluded.holder OR l.ends < clock_timestamp()
 RETURNING term
 """
+# A database that was restored, or a standby that was promoted, may have lost the row, or know an older term.
+# Then nobody has had it since, and it is put there again.
 _RENEW = """
-UPDATE conductor_lease SET ends = clock_timestamp() + make_interval(secs => $3)
-WHERE holder = $1 AND term = $2 RETURNING term
+INSERT INTO conductor_lease AS l (holder, ends, term)
+SELECT $1, clock_timestamp() + make_interval(secs => $3), $2
+WHERE NOT EXISTS (
+    SELECT FROM conductor_lease
+    WHERE term > $2 OR holder <> $1 AND (term = $2 OR ends >= clock_timestamp())
+)
+ON CONFLICT (only_row) DO UPDATE SET holder = excluded.holder, ends = excluded.ends, term = excluded.term
+WHERE l.holder = excluded.holder AND l.term <= excluded.term
+    OR l.term < excluded.term AND l.ends < clock_timestamp()
+RETURNING term
 """
 # The row stays, with its term: one that has lapsed meanwhile must not find its own again.
 _GIVE_UP = "UPDATE conductor_lease SET ends = '-infinity' WHERE holder = $1 AND term = $2"
@@ -68,6 +78,8 @@ class ConductorLease:
 
     async def renew(self) -> bool:
         """Go on with the term that was taken; false once another one has begun.
+
+        A database that has lost the term gets it back.
 
         Raises Unavailable: call it again.
         """
