@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.auth.rate_limits import Rate, RateLimit, caller_of
+from broker.auth.rate_limits import Rate, RateLimit
+from broker.domain.callers import caller_of
 from broker.errors import SlowDown
 from broker.storage.database import Database
 from broker.storage.rate_buckets import Bucket, RateBuckets

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from broker.auth.local_rates import LocalRate
-from broker.auth.rate_limits import Rate, caller_of
+from broker.auth.rate_limits import Rate
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
 from broker.concurrency.shares import Asker, Shares
 from broker.concurrency.single_flight import SingleFlight
 from broker.concurrency.turns import Turns
+from broker.domain.callers import caller_of
 from broker.errors import SlowDown, Unavailable
 from broker.storage.accounts import unknown_account
 

@@ -20,7 +20,6 @@ from broker.auth.holders import Holders
 from broker.auth.identity import FetchKeys, IdentityKeys, IdentityLogin
 from broker.auth.keys import Keyring, KeyringConfig
 from broker.auth.passwords import PasswordConfig, Passwords
-from broker.auth.rate_limits import caller_of
 from broker.auth.standings import RevocationCallback, Standings
 from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
 from broker.auth.tokens import AccessToken, Claims
@@ -29,6 +28,7 @@ from broker.concurrency.caches import LruCache
 from broker.concurrency.shares import NOBODY, Asker
 from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.domain.api_tokens import hash_secret, is_secret
+from broker.domain.callers import caller_of
 from broker.domain.users import Principal, User, normalise_username
 from broker.errors import BadCredentials, BrokerError, Unauthenticated, Unavailable
 from broker.ids import IdSource

@@ -15,10 +15,10 @@ the limit is met are refused without a query; the `AT_ONCE` under way are the on
 import asyncio
 from typing import Generic, TypeVar
 
-from broker.auth.rate_limits import caller_of
 from broker.clock import Clock
 from broker.concurrency.caches import TtlCache
 from broker.concurrency.single_flight import SingleFlight
+from broker.domain.callers import caller_of
 from broker.errors import SlowDown, Unavailable
 from broker.metrics.counts import RATE_LIMITED
 from broker.storage.api_tokens import ApiTokens, Holder

@@ -4,19 +4,16 @@ A bucket holds up to `burst` tokens and gains `per_s` new ones a second; each re
 in the database, so a limit holds over all processes, at the price of one short statement a request.
 """
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from broker.clock import Clock
+from broker.domain.callers import caller_of
 from broker.errors import SlowDown
 from broker.metrics.counts import RATE_LIMITED
 from broker.storage.rate_buckets import Bucket, RateBuckets
 
-_IPV6_SITE_BITS = 64  # what one household or server is given: its addresses are one caller
 _SECOND_US = 1_000_000
-_CALLERS = 4_096  # addresses that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +71,3 @@ async def take_each(
     if wait_us > 0:
         RATE_LIMITED.add(name)
         raise SlowDown(f"too many {what}; wait and try again", retry_after_s=-(-wait_us // _SECOND_US))
-
-
-@lru_cache(_CALLERS)
-def caller_of(address: str) -> str:
-    """What counts as one caller: an IPv4 address, or the network of an IPv6 address."""
-    network = network_of(address, 32, _IPV6_SITE_BITS)
-    return network.removesuffix("/32") if ":" not in network else network
-
-
-def network_of(address: str, ipv4_bits: int, ipv6_bits: int) -> str:
-    """The network of an address, which an IPv4 address inside IPv6 has as IPv4; other text stays as it is."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    bits = ipv4_bits if parsed.version == 4 else ipv6_bits
-    return str(ipaddress.ip_network((parsed, bits), strict=False))

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker.auth.rate_limits import caller_of
 from broker.concurrency.shares import Asker
+from broker.domain.callers import caller_of
 from broker.domain.idempotency import IdempotencyKey
 from broker.domain.permission_table import CLOSED, Rule
 from broker.domain.users import Principal

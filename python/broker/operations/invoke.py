@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from broker.auth.rate_limits import caller_of
 from broker.domain import permissions
+from broker.domain.callers import caller_of
 from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
 from broker.domain.users import Principal
 from broker.domain.values import without_excess

@@ -15,9 +15,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 
-from broker.auth.rate_limits import caller_of
 from broker.concurrency.shares import Asker, Shares
 from broker.concurrency.turns import Turns
+from broker.domain.callers import caller_of
 from broker.domain.users import Principal
 from broker.errors import Unavailable
 from broker.metrics import catalogue

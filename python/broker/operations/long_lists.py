@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from broker.auth.local_rates import LocalRate
-from broker.auth.rate_limits import Rate, caller_of
+from broker.auth.rate_limits import Rate
 from broker.clock import Clock
+from broker.domain.callers import caller_of
 from broker.domain.users import Principal
 from broker.errors import SlowDown
 from broker.settings import Settings

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import Field, InstanceOf
 
-from broker.auth.rate_limits import caller_of
 from broker.concurrency.shares import Asker
 from broker.domain import permissions
+from broker.domain.callers import caller_of
 from broker.domain.data_sources import (
     DataSource,
     Method,

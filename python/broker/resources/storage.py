@@ -6,8 +6,8 @@ one in place of another. What is stored without a token never takes more than ha
 
 from pydantic import Field
 
-from broker.auth.rate_limits import caller_of
 from broker.domain import permissions
+from broker.domain.callers import caller_of
 from broker.domain.quotas import QuotaName
 from broker.domain.stored_values import StoredValue, stored_value_json
 from broker.domain.values import FreeObject, Id, Model, format_ms, limited_by

@@ -9,8 +9,8 @@ strangers hold, there is room left for the request of somebody with a token.
 What is streamed is not held: its reader takes it part by part.
 """
 
-from broker.auth.rate_limits import caller_of
 from broker.concurrency.shares import Asker, Shares
+from broker.domain.callers import caller_of
 from broker.domain.users import Principal
 
 _REFUSAL = "too many request bodies are being read; try again"

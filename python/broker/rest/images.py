@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
-from broker.auth.rate_limits import caller_of
 from broker.clock import Clock
 from broker.concurrency.shares import Asker, Shares
+from broker.domain.callers import caller_of
 from broker.domain.statistics import ImagesUsed
 from broker.domain.values import is_account_name
 from broker.errors import BrokerError, MethodNotAllowed, NotFound, shorten

@@ -13,9 +13,9 @@ from pydantic import ConfigDict, Field
 
 from broker._native import pack_answer, pack_impression, pack_session
 from broker.auth.issued_visitors import read
-from broker.auth.rate_limits import caller_of
 from broker.auth.signed_visitors import NotSigned, verify
 from broker.domain import permissions
+from broker.domain.callers import caller_of
 from broker.domain.permission_table import Target
 from broker.domain.programs import Access, has_free_contexts
 from broker.domain.values import FIRST_FAULT, Id, Model, bounded, limited_by

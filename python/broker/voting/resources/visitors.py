@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from broker.auth.issued_visitors import LIFETIME_S, issue, read
-from broker.auth.rate_limits import caller_of
 from broker.auth.signed_visitors import NotSigned
+from broker.domain.callers import caller_of
 from broker.domain.values import Model
 from broker.operations.context import Context
 from broker.operations.registry import Effect, Operation, Route
