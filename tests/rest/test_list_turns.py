@@ -18,9 +18,10 @@ ASKED = 12
 HALF = 2  # of the four connections that the product has here
 GIVES_UP_S = 20.0  # only when the test fails
 
+# Not pg_stat_activity, which stays as it is within a transaction.
 _LOCKED = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()
+SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+WHERE datname = current_database() AND NOT granted
 """
 
 # Of each operation its path, and a table that its query reads.
