@@ -1,6 +1,6 @@
 """All attacks, in the order in which they are tried."""
 
-from tests.attack import neighbour, role, stranger, tenant, visitors
+from tests.attack import neighbour, role, scarce, stranger, tenant, visitors
 from tests.attack.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
@@ -9,4 +9,5 @@ ATTACKS: tuple[Attack, ...] = (
     *role.ATTACKS,
     *stranger.ATTACKS,
     *visitors.ATTACKS,
+    *scarce.ATTACKS,
 )
