@@ -1,10 +1,14 @@
-"""The client in Go, written from docs/protocol.md alone, recovers across the kill of a gateway."""
+"""The client in Go, written from docs/protocol.md alone, recovers across a gateway's kill and a lost history.
+
+Across a rolling update and a stop and start it does so in `tests/javascript/`, beside the other clients.
+"""
 
 import json
 import os
 import queue
 import secrets
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,6 +19,7 @@ import httpx
 import pytest
 
 from tests.adversity.faults import TITLES, kill
+from tests.deployments.go_client import build_follower
 from tests.deployments.instance import PASSWORD, Instance
 
 pytestmark = [
@@ -23,7 +28,6 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go on this machine"),
 ]
 
-SOURCE = Path(__file__).parents[2] / "examples" / "go"
 WAIT_S = 120.0  # on a machine that does other things too; alone a gateway is back in two seconds
 EVENTS = 40
 
@@ -43,6 +47,12 @@ class Follower:
         change: dict[str, Any] = json.loads(self._lines.get(timeout=WAIT_S))
         return change
 
+    def freeze(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
@@ -56,9 +66,7 @@ class Follower:
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("go") / "follow"
-    subprocess.run(["go", "build", "-mod=readonly", "-o", path, "."], cwd=SOURCE, check=True, timeout=400)
-    return path
+    return build_follower(tmp_path_factory.mktemp("go") / "follow")
 
 
 @pytest.fixture
@@ -94,6 +102,17 @@ def test_it_recovers_across_a_gateways_kill(binary: Path, instance: Instance, ap
         assert (replaced["method"], len(replaced["params"])) == ("events", 1)
         publish(1)
         assert follower.read()["params"]["metadata"] == {"n": 1}
+        # Nothing tells it of the next import: its connection has ended before, and it is frozen until after.
+        follower.freeze()
+        assert kill(instance, TITLES["gateway"])
+        history = [{"event": "Count#set", "metadata": {"n": n}} for n in (0, 0)]
+        api.post(f"/programs/{program}/events/import", json={"events": history}).raise_for_status()
+        follower.thaw()
+        lost = follower.read()
+        assert (lost["method"], len(lost["params"])) == ("events", 2)
+        assert lost["epoch"] != replaced["epoch"]
+        publish(2)
+        assert follower.read()["params"]["metadata"] == {"n": 2}
     finally:
         follower.end()
 

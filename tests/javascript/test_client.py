@@ -5,11 +5,13 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.deployments.go_client import build_follower
 from tests.deployments.instance import PASSWORD, Instance
 from tests.javascript.control import serve
 
@@ -65,7 +67,7 @@ def unpack_browser() -> None:
         subprocess.run(["node", "-e", code], cwd=ROOT, env={**os.environ, **CHROMIUM}, check=True, timeout=60)
 
 
-def run_with(instance: Instance, *names: str, timeout_s: float = 240) -> None:
+def run_with(instance: Instance, *names: str, timeout_s: float = 240, **environment: str) -> None:
     """Run test files of the product against an instance."""
     unpack_browser()
     with serve(instance) as control:
@@ -75,6 +77,7 @@ def run_with(instance: Instance, *names: str, timeout_s: float = 240) -> None:
             ONAIR_URL=instance.url,
             ONAIR_CONTROL=control,
             ONAIR_PASSWORD=PASSWORD,
+            **environment,
         )
 
 
@@ -120,8 +123,12 @@ def test_product(instance: Instance) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_recovery(instance: Instance) -> None:
-    run_with(instance, "recovery", timeout_s=400)
+def test_recovery(instance: Instance, tmp_path: Path) -> None:
+    """That of the client in Go too, where there is Go: another stop and start would take half a minute."""
+    environment = {}
+    if shutil.which("go") is not None:
+        environment["ONAIR_GO"] = str(build_follower(tmp_path / "follow"))
+    run_with(instance, "recovery", timeout_s=400, **environment)
 
 
 @pytest.mark.cluster

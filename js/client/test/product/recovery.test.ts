@@ -1,5 +1,7 @@
-/** What a browser and Node hear across a gateway's death, a rolling update, and a stop and start of everything. */
+/** What a browser, Node and the client in Go hear across a gateway's death, a rolling update, and a stop and start of everything. */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { Client } from "../../src/index.js";
 import { sleep } from "../../src/sleep.js";
@@ -15,6 +17,7 @@ import {
   servePages,
   TIMING,
   URL_OF_BROKER,
+  until,
 } from "./world.js";
 
 test(
@@ -26,6 +29,7 @@ test(
     const admin = openAdmin();
     const [browser, pages] = await Promise.all([openBrowser(), servePages()]);
     const programId = await makeProgram(admin);
+    const go = await openFollower((number) => publish(admin, programId, 1, number), programId);
     const page = await openPage(browser, pages.url, INIT);
     await page.evaluate(
       async ({ url, programId, timing }) => {
@@ -73,9 +77,36 @@ test(
     await page.waitForFunction((number) => (window as any).heard.includes(number), last, { timeout: 60_000 });
     assert.deepEqual(await page.evaluate(() => (window as any).heard), all);
     assert.ok(subscription.reconnects >= 3);
+    if (go) {
+      await until(() => go.heard.includes(last), "the last event in Go");
+      assert.deepEqual(
+        go.heard.filter((number) => number !== FIRST),
+        all,
+      );
+      go.end();
+    }
     client.close();
     admin.close();
     await browser.close();
     pages.close();
   },
 );
+
+const FIRST = -2; // the number of events that are published until the client in Go hears them
+
+/** The client in Go, once it follows; undefined where there is no Go. */
+async function openFollower(publish: (number: number) => Promise<unknown>, programId: string) {
+  const binary = process.env.ONAIR_GO;
+  if (!binary) return undefined;
+  const child = spawn(binary, [URL_OF_BROKER, programId], { stdio: ["ignore", "pipe", "ignore"] });
+  const heard: number[] = [];
+  createInterface(child.stdout).on("line", (line) => {
+    const { method, params } = JSON.parse(line);
+    heard.push(method === "event" ? params.metadata.number : method);
+  });
+  await until(async () => {
+    await publish(FIRST);
+    return heard.length;
+  }, "the client in Go");
+  return { heard, end: () => child.kill() };
+}
