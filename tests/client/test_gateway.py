@@ -89,6 +89,24 @@ async def test_what_is_missed_while_cut_comes_once_and_in_order(world: World) ->
         assert subscription.cursor.seq == 2_504
 
 
+async def test_events_of_the_most_that_one_may_hold_come_whole(world: World) -> None:
+    program = await world.program()
+    metadata_bytes = 65_536 - len('{"text":""}')
+    await world.publish(program, bytes_each=metadata_bytes)
+    async with (
+        _client(world) as (client, relay),
+        aclosing(aiter(client.subscribe(program, history=1))) as items,
+    ):
+        texts = [(await anext(items)).metadata["text"]]
+        relay.is_open = False
+        relay.cut()
+        await world.publish(program, 20, bytes_each=metadata_bytes)
+        relay.is_open = True
+        async with asyncio.timeout(20):
+            texts += [(await anext(items)).metadata["text"] for _ in range(20)]
+    assert {len(text) for text in texts} == {metadata_bytes}
+
+
 async def test_a_silent_link_is_left_for_another_connection(migrated_dsn: str) -> None:
     async with open_world(migrated_dsn, ws_alive_s=0.3) as world:
         program = await world.program()

@@ -259,6 +259,22 @@ async def test_told_reconnect_waits_although_the_gateway_closes_at_once() -> Non
     assert times[1] - times[0] >= 0.14
 
 
+async def test_a_gateway_of_a_later_version_is_followed_as_far_as_it_is_understood() -> None:
+    async def first(line: Line) -> None:
+        call = await line.asked()
+        await line.send({"method": "weather", "params": {"programId": "final", "wind": 3}})
+        place = {"programId": "final", "epoch": "e1", "seq": 0, "recovered": True, "mood": "good"}
+        await line.send({"id": call["id"], "result": place, "took": 3})
+        await line.send({"method": "weather", "params": [3]})
+        await line.send({"method": "event", "params": {**event(1), "colour": "red"}})
+        await line.send({"method": "eventPainted", "params": {"programId": "final", "colour": "red"}})
+        await line.push(2)
+        await _idle(line)
+
+    async with gateway(first) as peer, _client(peer) as client:
+        assert await _seqs(client, 2) == [1, 2]
+
+
 async def test_lost_history_is_raised_with_the_new_position() -> None:
     async def first(line: Line) -> None:
         await line.accept(9, recovered=False, epoch="e2")
