@@ -1,4 +1,8 @@
-"""The gateways that are alive, according to their heartbeats."""
+"""The gateways that are alive, according to their heartbeats.
+
+A heartbeat counts for some seconds after its time, and before it: the clock of the server may be set back,
+and that of the next server may be behind. Gateways that live beat again soon, those that have died do not.
+"""
 
 from dataclasses import dataclass
 
@@ -14,11 +18,13 @@ VALUES ($1, $2, $3, $4, $5, '{}', clock_timestamp())
 ON CONFLICT (id) DO UPDATE SET url = excluded.url, connections = excluded.connections,
     draining = excluded.draining, failing = excluded.failing, seen = excluded.seen
 """
-_FORGET = "DELETE FROM gateways WHERE seen < clock_timestamp() - make_interval(secs => $1)"
+_FORGET = """
+DELETE FROM gateways WHERE abs(extract(epoch FROM clock_timestamp() - seen)) > $1
+"""
 _REMOVE = "DELETE FROM gateways WHERE id = $1"
 _LIST = """
 SELECT id, url, connections, draining, failing FROM gateways
-WHERE seen > clock_timestamp() - make_interval(secs => $1)
+WHERE abs(extract(epoch FROM clock_timestamp() - seen)) < $1
 ORDER BY connections, id
 """
 
