@@ -10,19 +10,36 @@ from tests.storage.answers import fetch, until_waiting
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
-END = "UPDATE conductor_lease SET ends = clock_timestamp() - interval '1 second'"
 LASTS = "SELECT ends > clock_timestamp() FROM conductor_lease"
+SET_BACK = "UPDATE conductor_lease SET ends = ends + interval '1 hour'"
+SET_FORWARD = "UPDATE conductor_lease SET ends = ends - interval '1 hour'"
 
 
-async def test_one_of_two_holds_it_until_its_time_is_over(migrated_dsn: str) -> None:
-    first = await ConductorLease.open(migrated_dsn, "first")
-    second = await ConductorLease.open(migrated_dsn, "second")
+class HandClock:
+    """Tells `boot_s` as a test says."""
+
+    def __init__(self) -> None:
+        self.s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+async def test_spare_takes_what_was_not_renewed_for_as_long_as_it_lasts(migrated_dsn: str) -> None:
+    clock = HandClock()
+    first = await ConductorLease.open(migrated_dsn, "first", clock)
+    second = await ConductorLease.open(migrated_dsn, "second", clock)
     try:
         assert await first.take()
         assert not await second.take()
-        assert await first.renew()
+        clock.s += 10.9
         assert not await second.take()
-        await fetch(migrated_dsn, END)
+        assert await first.renew()
+        clock.s += 1
+        assert not await second.take()
+        clock.s += 10.9
+        assert not await second.take()
+        clock.s += 0.2
         assert await second.take()
         assert not await first.renew()
         assert not await first.take()
@@ -31,11 +48,30 @@ async def test_one_of_two_holds_it_until_its_time_is_over(migrated_dsn: str) -> 
         await second.close()
 
 
+@pytest.mark.parametrize("step", [SET_BACK, SET_FORWARD], ids=["back", "forward"])
+async def test_a_clock_of_the_database_that_is_set_neither_ends_nor_prolongs_it(
+    migrated_dsn: str, step: str
+) -> None:
+    clock = HandClock()
+    first = await ConductorLease.open(migrated_dsn, "first", clock)
+    second = await ConductorLease.open(migrated_dsn, "second", clock)
+    try:
+        assert await first.take()
+        await fetch(migrated_dsn, step)
+        assert not await second.take()
+        clock.s += 11
+        assert await second.take()
+    finally:
+        await first.close()
+        await second.close()
+
+
 async def test_a_holder_that_was_away_still_has_it_when_nobody_took_it(migrated_dsn: str) -> None:
-    lease = await ConductorLease.open(migrated_dsn, "first")
+    clock = HandClock()
+    lease = await ConductorLease.open(migrated_dsn, "first", clock)
     try:
         assert await lease.take()
-        await fetch(migrated_dsn, END)
+        clock.s += 3_600
         assert await lease.renew()
     finally:
         await lease.close()
@@ -59,16 +95,19 @@ async def test_who_ends_gives_it_up_and_only_its_own(migrated_dsn: str) -> None:
 async def test_a_holder_that_was_away_sees_that_another_had_it_in_between(
     migrated_dsn: str, is_over: str
 ) -> None:
-    away = await ConductorLease.open(migrated_dsn, "away")
-    between = await ConductorLease.open(migrated_dsn, "between")
+    clock = HandClock()
+    away = await ConductorLease.open(migrated_dsn, "away", clock)
+    between = await ConductorLease.open(migrated_dsn, "between", clock)
     try:
         assert await away.take()
-        await fetch(migrated_dsn, END)
+        assert not await between.take()
+        clock.s += 11
         assert await between.take()
+        assert not await away.take()
         if is_over == "given up":
             await between.give_up()
         else:
-            await fetch(migrated_dsn, END)
+            clock.s += 11
         assert not await away.renew()
         assert await away.take()  # as anybody could
         assert await away.renew()

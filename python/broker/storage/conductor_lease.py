@@ -1,12 +1,16 @@
-"""The lease of the conductor: one `broker up` at a time per database, by the database's clock.
+"""The lease of the conductor: one `broker up` at a time per database, by clocks that nobody sets.
 
 Two conductors on one database would take the slots from each other without end. So one of them waits; it is
 a spare on another machine, which takes over when the first one has been gone for as long as the lease lasts.
 
+No wall clock decides, also not the database's, which may be set and which changes with a failover: a lease
+is over for a spare once it has seen the same row for longer than a lease lasts, by its own clock. A holder
+changes the row with each renewal.
+
 Who takes the lease gets a *term* of it, and renews that one only. A holder that could not renew, because it
 could not reach the database, still has it when nobody else has taken it meanwhile. Whether somebody has, it
 learns by the term, also when that one has gone again. Until it has learned it, it goes by a clock of its own:
-`until_s` is never later than the end that the database knows. After that it must not act.
+`until_s` comes before a spare may take it. After that it must not act.
 """
 
 from collections.abc import Callable
@@ -17,15 +21,16 @@ from broker.errors import Unavailable
 from broker.storage.database import Database
 
 _LEASE_S = 10
+_SEEN_S = 11  # a second more, by which clocks of two machines do not differ in so short a time
 _TIMEOUT_S = 5.0
-# Nothing to insert where another one has it: ON CONFLICT would lock the holder's row, to leave it as it is.
+_LOOK = "SELECT holder, term, ends::text, ends = '-infinity' AS is_given_up FROM conductor_lease"
+_MAKE = """
+INSERT INTO conductor_lease (holder, ends, term) VALUES ($1, clock_timestamp() + make_interval(secs => $2), 1)
+ON CONFLICT DO NOTHING RETURNING term
+"""
 _TAKE = """
-INSERT INTO conductor_lease AS l (holder, ends, term)
-SELECT $1, clock_timestamp() + make_interval(secs => $2), 1
-WHERE NOT EXISTS (SELECT FROM conductor_lease WHERE holder <> $1 AND ends >= clock_timestamp())
-ON CONFLICT (only_row) DO UPDATE SET holder = excluded.holder, ends = excluded.ends, term = l.term + 1
-WHERE l.holder = excluded.holder OR l.ends < clock_timestamp()
-RETURNING term
+UPDATE conductor_lease SET holder = $1, ends = clock_timestamp() + make_interval(secs => $2), term = term + 1
+WHERE holder = $3 AND term = $4 AND ends::text = $5 RETURNING term
 """
 # A database that was restored, or a standby that was promoted, may have lost the row, or know an older term.
 # Then nobody has had it since, and it is put there again.
@@ -53,6 +58,8 @@ class ConductorLease:
         self._holder = holder
         self._now_s = now_s
         self._term: int | None = None
+        self._seen: tuple[object, ...] = ()  # the row of another holder, and since when it is as it is
+        self._seen_s = now_s()
         self.until_s = now_s()
         """When it ends if it is not renewed, in seconds of `boot_s`; it is not ours before `take`."""
 
@@ -73,8 +80,23 @@ class ConductorLease:
         return self._term
 
     async def take(self) -> bool:
-        """Begin a term of it; whether it is ours now. Raises Unavailable: call it again."""
-        return await self._extend(_TAKE, self._holder, _LEASE_S)
+        """Begin a term of it; whether it is ours now. Raises Unavailable: call it again.
+
+        What another one has is taken once it has not been renewed between two calls that are far enough
+        apart.
+        """
+        asked_s = self._now_s()
+        async with self._database.writing() as connection:
+            row = await connection.fetchrow(_LOOK)
+            if row is None:
+                return self._extended(asked_s, await connection.fetchval(_MAKE, self._holder, _LEASE_S))
+            holder, term, ends, is_given_up = seen = tuple(row)
+            if seen != self._seen:
+                self._seen, self._seen_s = seen, self._now_s()
+            if not (holder == self._holder or is_given_up or asked_s - self._seen_s >= _SEEN_S):
+                return False
+            values = self._holder, _LEASE_S, holder, term, ends
+            return self._extended(asked_s, await connection.fetchval(_TAKE, *values))
 
     async def renew(self) -> bool:
         """Go on with the term that was taken; false once another one has begun.
@@ -83,7 +105,10 @@ class ConductorLease:
 
         Raises Unavailable: call it again.
         """
-        return await self._extend(_RENEW, self._holder, self._term, _LEASE_S)
+        asked_s = self._now_s()
+        async with self._database.writing() as connection:
+            values = self._holder, self._term, _LEASE_S
+            return self._extended(asked_s, await connection.fetchval(_RENEW, *values))
 
     async def give_up(self) -> None:
         """Let the next one take it at once, if it is ours. Raises Unavailable."""
@@ -96,10 +121,8 @@ class ConductorLease:
             await self.give_up()
         await self._database.close()
 
-    async def _extend(self, statement: str, *values: object) -> bool:
-        asked_s = self._now_s()  # before the database sets the end
-        async with self._database.writing() as connection:
-            term: int | None = await connection.fetchval(statement, *values)
+    def _extended(self, asked_s: float, term: int | None) -> bool:
+        """Take note of the term that a statement has begun or gone on with; `asked_s` is from before it."""
         if term is None:
             return False
         self._term, self.until_s = term, asked_s + _LEASE_S
