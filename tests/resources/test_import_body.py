@@ -48,6 +48,13 @@ def test_it_finds_what_the_parser_finds(body: dict[str, Any], size: int, indent:
     assert scan(cut(text, size)) == orjson.loads(text)
 
 
+@pytest.mark.parametrize("number", ["9007199254740994.0", "9007199254740993e-3", "[9007199254740994.5]"])
+def test_a_long_number_that_is_cut_before_its_fraction_is_no_integer(number: str) -> None:
+    text = f'{{"events": [{number}, 1]}}'.encode()
+    for at in range(1, len(text)):
+        assert scan([text[:at], text[at:]]) == orjson.loads(text)
+
+
 @given(BODIES, st.data())
 def test_a_body_that_is_cut_short_is_refused(body: dict[str, Any], data: st.DataObject) -> None:
     text = orjson.dumps(body)

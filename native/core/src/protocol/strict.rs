@@ -70,6 +70,8 @@ struct Open<'a> {
 
 struct Reader<'a> {
     bytes: &'a [u8],
+    /// Whether more of the text may follow.
+    is_part: bool,
     open: Vec<Open<'a>>,
     names: Vec<Cow<'a, str>>,
 }
@@ -79,7 +81,7 @@ struct Reader<'a> {
 /// # Errors
 /// The fault. A text that ends too early is malformed.
 pub fn check(text: &[u8], depth: usize) -> Result<(), Fault<'_>> {
-    let mut reader = Reader::new(text);
+    let mut reader = Reader::new(text, false);
     reader.whole(depth).map_err(|kind| match kind {
         Kind::Ended => reader.fault(Kind::Malformed),
         kind => reader.fault(kind),
@@ -92,7 +94,7 @@ pub fn check(text: &[u8], depth: usize) -> Result<(), Fault<'_>> {
 /// # Errors
 /// The fault. An incomplete value is not a fault.
 pub fn check_value(text: &[u8], begin: usize, depth: usize) -> Result<Option<usize>, Fault<'_>> {
-    let mut reader = Reader::new(text);
+    let mut reader = Reader::new(text, true);
     match reader.value(begin, depth) {
         // More digits may follow.
         Ok(end) if end == text.len() && text[end - 1].is_ascii_digit() => Ok(None),
@@ -106,9 +108,10 @@ pub fn check_value(text: &[u8], begin: usize, depth: usize) -> Result<Option<usi
 }
 
 impl<'a> Reader<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
+    fn new(bytes: &'a [u8], is_part: bool) -> Self {
         Self {
             bytes,
+            is_part,
             open: Vec::new(),
             names: Vec::new(),
         }
@@ -150,7 +153,9 @@ impl<'a> Reader<'a> {
                 _ => {
                     let end = skip_number(self.bytes, at)?;
                     if is_large_integer(&self.bytes[at..end]) {
-                        return Err(Kind::LargeInteger);
+                        // A fraction or an exponent may follow.
+                        let is_open = self.is_part && end == self.bytes.len();
+                        return Err(if is_open { Kind::Ended } else { Kind::LargeInteger });
                     }
                     end
                 }

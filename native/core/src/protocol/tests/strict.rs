@@ -191,6 +191,8 @@ fn a_value_that_has_not_ended_is_told_from_one_that_never_will() {
         "{\"a\":",
         "{\"a\":1,",
         "12",
+        "9007199254740993",
+        "[-9007199254740993",
         "-",
         "1.",
         "1e",
