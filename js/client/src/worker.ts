@@ -17,6 +17,7 @@ import { type Raw, Tracker } from "./tracker.js";
 
 type Send = (message: ToPage) => void;
 
+const PROBLEM_MS = 1_000; // pages name the last problem when they give up, after 30 s
 const TOKEN_MS = 10_000; // a page that does not answer may be frozen: the next one is asked
 
 const pages = new Map<Send, (token?: string, error?: string) => void>();
@@ -46,6 +47,8 @@ async function askForToken(): Promise<string | undefined> {
   throw new ConnectionFailed(problem);
 }
 
+const stateOf = ({ state, problem }: Hub): ToPage => ({ op: "state", state, problem: problem?.message });
+
 function openHub(config: WorkerConfig): Hub {
   const clock = new ServerClock();
   const tokens = new Tokens(config.hasToken ? askForToken : undefined, clock);
@@ -59,8 +62,15 @@ function openHub(config: WorkerConfig): Hub {
     socketClass: async () => WebSocket as SocketClass,
   });
   made.onState = () => {
-    for (const send of pages.keys()) send({ op: "state", state: made.state, problem: made.problem?.message });
+    for (const send of pages.keys()) send(stateOf(made));
   };
+  // Why there is no connection is known a while after there is none, and may change.
+  let told = made.problem;
+  setInterval(() => {
+    if (made.problem === told) return;
+    told = made.problem;
+    made.onState();
+  }, PROBLEM_MS);
   return made;
 }
 
@@ -77,7 +87,7 @@ function serve(port: MessagePort): void {
       hub ??= openHub(message.config);
       pages.set(send, () => {});
       if (life) send({ op: "life", lock: life });
-      return send({ op: "state", state: hub.state });
+      return send(stateOf(hub));
     }
     if (message.op === "check") return hub?.check();
     if (message.op === "ping") return send({ op: "pong" });
