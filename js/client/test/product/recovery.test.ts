@@ -25,11 +25,16 @@ test(
   {
     timeout: 380_000,
   },
-  async () => {
+  async (t) => {
     const admin = openAdmin();
     const [browser, pages] = await Promise.all([openBrowser(), servePages()]);
     const programId = await makeProgram(admin);
-    const go = await openFollower((number) => publish(admin, programId, 1, number), programId);
+    const go = openFollower(programId);
+    t.after(() => go?.end());
+    await until(async () => {
+      if (go) await publish(admin, programId, 1, FIRST);
+      return !go || go.heard.length;
+    }, "the client in Go");
     const page = await openPage(browser, pages.url, INIT);
     await page.evaluate(
       async ({ url, programId, timing }) => {
@@ -83,7 +88,6 @@ test(
         go.heard.filter((number) => number !== FIRST),
         all,
       );
-      go.end();
     }
     client.close();
     admin.close();
@@ -94,8 +98,8 @@ test(
 
 const FIRST = -2; // the number of events that are published until the client in Go hears them
 
-/** The client in Go, once it follows; undefined where there is no Go. */
-async function openFollower(publish: (number: number) => Promise<unknown>, programId: string) {
+/** The client in Go; undefined where there is no Go. */
+function openFollower(programId: string) {
   const binary = process.env.ONAIR_GO;
   if (!binary) return undefined;
   const child = spawn(binary, [URL_OF_BROKER, programId], { stdio: ["ignore", "pipe", "ignore"] });
@@ -104,9 +108,5 @@ async function openFollower(publish: (number: number) => Promise<unknown>, progr
     const { method, params } = JSON.parse(line);
     heard.push(method === "event" ? params.metadata.number : method);
   });
-  await until(async () => {
-    await publish(FIRST);
-    return heard.length;
-  }, "the client in Go");
   return { heard, end: () => child.kill() };
 }
