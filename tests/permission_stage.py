@@ -196,6 +196,7 @@ def _constant(name: str, shows: str = "", **params: Any) -> None:
 
 _constant("login", '"access_token":', **LOGIN)
 _constant("getVersion", '"buildNumber":')
+_constant("getHealth", '"parts":')
 _constant("servertime", '"serverTime":')
 _constant("connect", '"servers":')
 _constant("ping", '"current_time":')

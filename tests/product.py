@@ -12,6 +12,7 @@ from broker.auth.authenticator import Authenticator
 from broker.domain.idempotency import KeptResult, Repeated
 from broker.errors import BrokerError
 from broker.ids import IdSource
+from broker.operations.health import ProductHealth
 from broker.operations.services import Services, build_services
 from broker.owners import commands
 from broker.owners.commands import Kept
@@ -103,8 +104,10 @@ class Product:
 
     def with_settings(self, **changes: Any) -> "Product":
         """The same product with other settings at its door."""
-        services = replace(self.services, settings=replace(self.services.settings, **changes))
-        return replace(self, services=services, app=app_of(services, self.health))
+        settings = replace(self.services.settings, **changes)
+        health = health_of(settings, self.clock, self.health)
+        services = replace(self.services, settings=settings, health=health)
+        return replace(self, services=services, app=app_of(services))
 
     async def make_program(self, program_id: str, account: str = "demo", **fields: Any) -> dict[str, Any]:
         """A new program."""
@@ -121,13 +124,18 @@ class Product:
         return list(answer.json()["events"])
 
 
-def app_of(services: Services, health: dict[str, str]) -> RestApp:
+def health_of(settings: Settings, clock: MovedClock, parts: dict[str, str]) -> ProductHealth:
+    """The health of parts that are as `parts` says."""
+
+    async def check() -> dict[str, str]:
+        return parts
+
+    return ProductHealth(settings, clock, check)
+
+
+def app_of(services: Services) -> RestApp:
     """The HTTP door of services."""
-
-    async def ask() -> dict[str, str]:
-        return health
-
-    return build_app(services, ask, build_registry())
+    return build_app(services, build_registry())
 
 
 @asynccontextmanager
@@ -148,6 +156,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
         stack.push_async_callback(counter.close)
         counters = LinkedCounters(known, clock, ids, [CounterLink(counter)])
         stack.push_async_callback(counters.close)
+        health = {"database": "ok", "owners": "ok", "gateways": "ok"}
         services = build_services(
             known,
             clock,
@@ -156,10 +165,10 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
             auth=auth,
             owners=owners,
             counters=counters,
+            health=health_of(known, clock, health),
         )
         stack.push_async_callback(services.close)
-        health = {"database": "ok", "owners": "ok", "gateways": "ok"}
-        product = Product(services, app_of(services, health), owners, clock, health)
+        product = Product(services, app_of(services), owners, clock, health)
         for account, tokens in (("demo", product.tokens), ("other", product.other)):
             for role in ROLES:
                 tokens[role] = await _token(product, auth, account, role)

@@ -185,6 +185,7 @@ SHOWN = {"measureName": "vote", "contextId": "one", "visitorId": "v", "sessionId
 # One faultless call of every operation, in the order of a program's life.
 STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("getVersion", None, {}),
+    ("getHealth", "admin", {}),
     ("servertime", None, {"requestTime": 5}),
     ("ping", "client", {}),
     (
@@ -457,6 +458,7 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("filterStatistics", {"programId": "unknown"}),
         ("admin/getLivePrograms", {}),
         ("filterAudit", {"to": "2020-01-01"}),
+        ("getHealth", {}),
         ("filterImageStatistics", {"to": "2020-01-01"}),
         ("purgeImages", {"url": "https://cdn.example.com/a.png"}),
         ("warmImages", {"urls": ["ftp://a.test"]}),

@@ -31,6 +31,7 @@ _REPORT = {"method": "VisitsSummary.get", "period": "day", "date": "today"}
 _SOURCE = _PROJECT | {"version": "1", "dataSourceId": "a"}
 PARAMS: dict[str, dict[str, Any]] = {
     "getVersion": {},
+    "getHealth": {},
     "servertime": {"requestTime": 1},
     "ping": {},
     "connect": {},

@@ -367,8 +367,9 @@ async def test_a_pump_that_fails_is_started_again_and_told(
     assert answers == [ACCEPTED] * 3
     assert await results(world, place) == {"0": votes, "1": 3}
     await world.gateway._beat()
+    services = world.product.services
     with pytest.raises(Unavailable, match="votes: fails repeatedly"):
-        await HealthChecks(world.product.services, KnownPlacement(1))._live_gateways()
+        await HealthChecks(services.settings, services.database, KnownPlacement(1))._live_gateways()
 
 
 # -- worlds of their own

@@ -79,6 +79,6 @@ def run_in_browser(
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["dashboard", "work", "hostile", "screens", "restart", "large"])
+@pytest.mark.parametrize("name", ["dashboard", "work", "hostile", "screens", "restart", "large", "loading"])
 def test_in_a_browser(name: str, instance: Instance, pictures: PictureServer, matomo: StandIn) -> None:
     run_in_browser(instance, name, pictures, matomo)

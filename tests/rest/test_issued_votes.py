@@ -175,7 +175,7 @@ async def test_refusal_at_the_bound_loses_no_vote(ask: Any, product: Product) ->
     product.clock.forward_ms += 3_600_000
     tight = build_audience(slow, product.clock, product.services.database, product.services.audience.counters,
                            product.services.owners)  # fmt: skip
-    at = app_of(replace(product.services, audience=tight, settings=slow), product.health)
+    at = app_of(replace(product.services, audience=tight, settings=slow))
     async with replace(product, app=at).door(None) as door:
         replies = [await door.post("/responses/visitor", json=body) for body in ({}, {}, {"visitorId": ada})]
     await tight.close()

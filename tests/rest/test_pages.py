@@ -19,7 +19,7 @@ from broker.image_urls import PREFIX
 from broker.metrics import catalogue, counts
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
-from broker.rest.image_state import CONDUCTOR
+from broker.operations.image_state import CONDUCTOR
 from broker.rest.sites import SITES
 from broker.rest.start_page import ENTRIES
 from tests.product import Product

@@ -502,7 +502,7 @@ async def test_an_address_has_its_rate(ask: Any, product: Product) -> None:
     audience = replace(product.services.audience, per_address=LocalRate(clock, Rate(2, 10)))
     services = replace(product.services, audience=audience)
     vote = await ask()
-    vote.product = replace(product, services=services, app=app_of(services, product.health))
+    vote.product = replace(product, services=services, app=app_of(services))
     entries = [vote.answer(f"v{n}") for n in range(8)]
     shown = [vote.impression("a", "1")] * 2
     here, there = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "192.0.2.2"}
@@ -552,7 +552,7 @@ def with_audience(product: Product, clock: Any = None, **settings: Any) -> Produ
         known, clock or services.clock, services.database, services.audience.counters, services.owners
     )
     services = replace(services, audience=audience)
-    return replace(product, services=services, app=app_of(services, product.health))
+    return replace(product, services=services, app=app_of(services))
 
 
 async def test_a_context_has_room_for_what_it_declares_and_twenty_other_names(

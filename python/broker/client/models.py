@@ -283,6 +283,26 @@ class Version(Model, frozen=True):
     build_date: str
 
 
+class FaceHealth(Model, frozen=True):
+    """Face detection: its models, or why there are none, and what computes on the node that replied."""
+
+    models: str
+    providers: tuple[str, ...] = ()
+
+
+class Health(Model, frozen=True):
+    """How the broker is.
+
+    `status` is "ok" or "unavailable"; `parts` are those that the broker needs, each "ok" or what is wrong
+    with it. It needs neither `images` nor `faces`.
+    """
+
+    status: str
+    parts: dict[str, str]
+    images: str
+    faces: FaceHealth
+
+
 class GatewayLoad(Model, frozen=True):
     """A gateway and how many connections it has; `stream_url` is of the program's event stream there."""
 

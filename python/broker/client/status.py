@@ -1,7 +1,7 @@
 """The calls on the broker itself, reached as `client.status`."""
 
 from broker.client.engine import Call, Engine, Group
-from broker.client.models import ServerTime, Version
+from broker.client.models import Health, ServerTime, Version
 from broker.client.retry import Safety
 from broker.client.wire import Model
 from broker.clock import Clock
@@ -17,6 +17,10 @@ class Status(Group):
     async def get_version(self) -> Version:
         """What the broker runs."""
         return await self._engine.send(Call("GET", "/version", Version))
+
+    async def get_health(self) -> Health:
+        """Whether each part of the broker responds; for admins. A part that does not is no error."""
+        return await self._engine.send(Call("GET", "/health", Health))
 
     async def get_server_time(self) -> ServerTime:
         """The broker's clock beside the caller's."""

@@ -293,6 +293,7 @@ class _SyncStatus(_SyncGroup[Status]):
     """As `Status`, without `async`."""
 
     get_version = _call(Status.get_version)
+    get_health = _call(Status.get_health)
     get_server_time = _call(Status.get_server_time)
     ping = _call(Status.ping)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.concurrency.tasks import cancel_and_wait, keep_running
+from broker.deployments.health import HealthChecks
 from broker.deployments.ingress_check import ingress_host
 from broker.deployments.node_address import on_this_node
 from broker.domain.placement import Placement
@@ -12,6 +13,7 @@ from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.metrics.exporter import Exporter
+from broker.operations.health import ProductHealth
 from broker.operations.services import Services, build_services
 from broker.owners.known_placement import KnownPlacement
 from broker.owners.linked_owners import LinkedOwners
@@ -74,6 +76,8 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         stack.push_async_callback(owners.close)
         counters = LinkedCounters(settings, clock, ids)
         stack.push_async_callback(counters.close)
+        checks = HealthChecks(settings, database, placement)
+        stack.callback(checks.close)
         exporter = Exporter(
             kind, kind, settings.data_dir, clock, [database.figures, owners.figures, counters.figures]
         )
@@ -86,6 +90,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
             auth=auth,
             owners=owners,
             counters=counters,
+            health=ProductHealth(settings, clock, checks.check),
             ingress_host=ingress_host(on_this_node(settings)),
         )
         stack.push_async_callback(services.close)

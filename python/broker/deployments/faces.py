@@ -110,7 +110,7 @@ class FacesReplica:
         from broker.deployments.ray_internals.replica_listeners import close_grpc
         from broker.images.faces.finder import FacesConfig, LocalFaceFinder
         from broker.metrics.exporter import Exporter
-        from broker.rest.face_state import KIND
+        from broker.operations.face_state import KIND
 
         configure_logs(settings, KIND)
         close_grpc()

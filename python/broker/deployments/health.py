@@ -1,4 +1,4 @@
-"""The content of `/readyz`: whether each required part responds."""
+"""The checks of `/readyz` and `getHealth`: whether each required part responds."""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping
@@ -7,10 +7,11 @@ from broker.actors.link import Link, LinkLost, SlotLinks
 from broker.actors.placement import slot_name
 from broker.concurrency.tasks import failing
 from broker.errors import BrokerError, Unavailable
-from broker.operations.services import Services
 from broker.owners.known_placement import KnownPlacement
 from broker.owners.placement import OWNER
 from broker.rpc.calls import SLOT_CALLS
+from broker.settings import Settings
+from broker.storage.database import Database
 from broker.storage.gateways import Gateways
 from broker.voting.counting.placement import COUNTER
 
@@ -20,18 +21,19 @@ _CHECK_S = 2.0
 class HealthChecks:
     """Asks all parts at once; each has two seconds."""
 
-    def __init__(self, services: Services, placement: KnownPlacement) -> None:
-        self._services = services
+    def __init__(self, settings: Settings, database: Database, placement: KnownPlacement) -> None:
+        self._settings = settings
+        self._database = database
         self._placement = placement
-        self._gateways = Gateways(services.database)
+        self._gateways = Gateways(database)
         self._links = {kind: SlotLinks(kind, SLOT_CALLS) for kind in (OWNER, COUNTER)}
 
     async def check(self) -> Mapping[str, str]:
         """`ok`, or what is wrong, for each part; `tasks` are those of this process."""
         checks = {
-            "database": self._database(),
+            "database": self._answering_database(),
             "owners": self._slots(OWNER, self._placement.current.owners),
-            "counters": self._slots(COUNTER, self._services.settings.counters),
+            "counters": self._slots(COUNTER, self._settings.counters),
             "gateways": self._live_gateways(),
             "tasks": self._tasks(),
         }
@@ -43,8 +45,8 @@ class HealthChecks:
         for links in self._links.values():
             links.close()
 
-    async def _database(self) -> None:
-        async with self._services.database.connection() as connection:
+    async def _answering_database(self) -> None:
+        async with self._database.connection() as connection:
             await connection.execute("SELECT 1")
 
     async def _slots(self, kind: str, slots: int) -> None:

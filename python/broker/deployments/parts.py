@@ -36,9 +36,9 @@ from broker.errors import Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
+from broker.operations.image_state import CONDUCTOR
 from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
-from broker.rest.image_state import CONDUCTOR
 from broker.settings import Settings
 from broker.voting.counting.actor import CounterActor
 from broker.voting.counting.placement import COUNTER

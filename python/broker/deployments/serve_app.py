@@ -46,7 +46,6 @@ class ApiReplica(Replica):
         """All services, and the API over them."""
         from broker.deployments.compose import open_services
         from broker.deployments.gateway_watch import watch_gateway
-        from broker.deployments.health import HealthChecks
         from broker.resources.catalogue import build_registry
         from broker.rest.app import build_app
 
@@ -54,9 +53,7 @@ class ApiReplica(Replica):
         stack.push_async_callback(opened.close)
         if self._settings.ray_address:  # else the gateway ends with the conductor, which watches over it
             stack.push_async_callback(cancel_and_wait, keep_running("gateway watch", watch_gateway))
-        health = HealthChecks(opened.services, opened.placement)
-        stack.callback(health.close)
-        app = build_app(opened.services, health.check, build_registry())
+        app = build_app(opened.services, build_registry())
         opened.exporter.add(app.figures)
         return app
 

@@ -377,6 +377,7 @@ PERMISSIONS: Mapping[str, Rule] = {
     "filterStatistics": STATISTICS_OF,
     "filterImageStatistics": ACCOUNT_STATISTICS,
     "filterAudit": ADMIN_ONLY,
+    "getHealth": ADMIN_ONLY,
 }
 """The rule of every operation that both doors have, by its name."""
 

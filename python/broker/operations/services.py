@@ -12,6 +12,7 @@ from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.images.account_rules import rule_book
 from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
+from broker.operations.health import ProductHealth
 from broker.operations.image_warmer import ImageWarmer
 from broker.operations.known_gateways import KnownGateways
 from broker.operations.lists import ListTurns
@@ -87,10 +88,11 @@ class Services:
     known_gateways: KnownGateways
     image_purges: ImagePurges
     image_warmer: ImageWarmer
+    health: ProductHealth
 
     async def close(self) -> None:
         """End what runs in them."""
-        for each in (self.image_warmer, self.known_gateways, self.known_accounts, self.audience):
+        for each in (self.health, self.image_warmer, self.known_gateways, self.known_accounts, self.audience):
             await each.close()
         await self.analytics.close()
         await self.source_replies.close()
@@ -105,6 +107,7 @@ def build_services(
     auth: Authenticator,
     owners: Owners,
     counters: Counters,
+    health: ProductHealth,
     fetcher: Fetcher | None = None,
     ingress_host: str = "127.0.0.1",
 ) -> Services:
@@ -199,4 +202,5 @@ def build_services(
             purges.get_head,
             clock,
         ),
+        health=health,
     )

@@ -1,6 +1,6 @@
 """The status operations: version, server time, and the ping of a client."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -36,6 +36,22 @@ class ServerTime(Model):
     request_time: int | None = None
 
 
+class FaceHealth(Model):
+    """Face detection: the models, or why there are none; what computes on the node that replies."""
+
+    models: str
+    providers: list[str]
+
+
+class Health(Model):
+    """What `/readyz` says. `parts` are those that the broker needs, each `ok` or what is wrong with it."""
+
+    status: Literal["ok", "unavailable"]
+    parts: dict[str, str]
+    images: str
+    faces: FaceHealth
+
+
 class Pong(Model):
     """The server's clock, milliseconds since 1970-01-01T00:00:00Z; snake case as clients know it."""
 
@@ -53,6 +69,18 @@ def build_version() -> Version:
         version=broker.__version__,
         build_number=f"{moment:%Y%m%d%H%M%S}",
         build_date=format_time(moment),
+    )
+
+
+async def _get_health(context: Context, _params: NoParams) -> Health:
+    report = await context.services.health.report()
+    return Health.model_validate(
+        {
+            "status": report.status,
+            "parts": dict(report.parts),
+            "images": report.images,
+            "faces": dict(report.faces),
+        }
     )
 
 
@@ -75,6 +103,19 @@ OPERATIONS = of_resource(
         summary="Get the version, build number and build date of the server",
         handler=_get_version,
         route=Route("GET", "/version"),
+    ),
+    Operation(
+        name="getHealth",
+        summary="Check whether each part of the broker responds",
+        handler=_get_health,
+        route=Route(
+            "GET",
+            "/health",
+            description="The checks of `/readyz`, for administrators: `database`, `owners` and `counters`"
+            " (each answers and has its slot), `gateways`, and `tasks` that run all the time. A part that"
+            " does not respond is named in `parts`, with 200. `images` and `faces` are of the node that"
+            " replies; the broker needs neither. Requests at the same time share one run of the checks.",
+        ),
     ),
     Operation(
         name="ping",

@@ -5,9 +5,8 @@ application and not as layers of middleware because every layer costs each publi
 layer that runs handlers in another task breaks context variables.
 """
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,9 +29,7 @@ from broker.rest.asyncapi import asyncapi_document
 from broker.rest.callers import CallOrigin
 from broker.rest.deadlines import Deadlines
 from broker.rest.door import Door, header_text
-from broker.rest.face_state import read_face_state
 from broker.rest.held_bodies import HeldBodies, HeldBody
-from broker.rest.image_state import read_image_state
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange
 from broker.rest.request import (
@@ -63,9 +60,6 @@ _DOCUMENTS: Mapping[str, Callable[[Registry, Settings], dict[str, Any]]] = {
     "api/v1/asyncapi.json": asyncapi_document,
 }
 
-Health = Callable[[], Awaitable[Mapping[str, str]]]
-"""Tells the parts that the product needs (`database`, `owners`, `gateways`): `ok`, or what is wrong."""
-
 _PEEK_BYTES = 16 << 10  # twice the largest token that any server takes in a header
 _ACCOUNTS = 1_000  # remembered at a time
 _HOSTS = 1_000
@@ -83,22 +77,17 @@ _FOR_OPERATORS = {"readyz", "metrics"}
 _log = logging.getLogger(__name__)
 
 
-def build_app(services: Services, health: Health, registry: Registry) -> "RestApp":
-    """The application that serves `registry`.
-
-    Args:
-        health: asked by `/readyz`; ready means that every part is `ok`. Must come back within seconds.
-    """
-    return RestApp(services, health, registry)
+def build_app(services: Services, registry: Registry) -> "RestApp":
+    """The application that serves `registry`."""
+    return RestApp(services, registry)
 
 
 class RestApp(Door):
     """The ASGI application of the HTTP door. Safe for any number of concurrent requests on one event loop."""
 
-    def __init__(self, services: Services, health: Health, registry: Registry) -> None:
+    def __init__(self, services: Services, registry: Registry) -> None:
         super().__init__(services.settings, services.clock, services.ids)
         self._services = services
-        self._health = health
         self._waits = Deadlines(PART_S, services.clock)
         self._bodies = HeldBodies(services.settings.http_waiting_bytes, services.settings.body_limit_bytes)
         self._hosts: dict[bytes, str] = {}  # the account of each that was asked for
@@ -323,17 +312,18 @@ class RestApp(Door):
 
     async def _serve_readyz(self, exchange: Exchange) -> None:
         """Whether everything that the product needs is there."""
-        parts = await self._health()
-        is_ready = all(state == "ok" for state in parts.values())
-        known = self._services.settings, self._services.clock
-        images, faces = await asyncio.gather(read_image_state(*known), read_face_state(*known))
-        status = "ok" if is_ready else "unavailable"
-        body = {"status": status, "parts": parts, "images": images, "faces": faces}
-        await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
+        report = await self._services.health.report()
+        body = {
+            "status": report.status,
+            "parts": report.parts,
+            "images": report.images,
+            "faces": report.faces,
+        }
+        await exchange.whole(200 if report.is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
         """The metrics of all processes of this node, and whether what the product needs is there."""
-        parts = await self._health()
+        parts = await self._services.health.check()
         body = await page.read_page(self._services.settings.data_dir, self._services.clock, parts)
         await exchange.whole(200, body, page.CONTENT_TYPE, _NO_STORE)
 

@@ -258,6 +258,18 @@ _EXAMPLES: dict[Any, Any] = {
         ]
     },
     status.Pong: {"current_time": _TIME_MS},
+    status.Health: {
+        "status": "unavailable",
+        "parts": {
+            "database": "ok",
+            "owners": "broker-owner-1 does not answer",
+            "counters": "ok",
+            "gateways": "ok",
+            "tasks": "ok",
+        },
+        "images": "ok",
+        "faces": {"models": "ssd", "providers": ["CPUExecutionProvider"]},
+    },
     status.ServerTime: {"serverTime": _TIME_MS, "requestTime": 1767225600000},
     status.Version: {
         "version": "0.1.0",

@@ -2,6 +2,7 @@
 import { type Connection, connection, connectionState, explain } from "../connection.js";
 import { count } from "../format.js";
 import { useLoaded } from "../hooks.js";
+import { isAdmin } from "../session.js";
 import { Badge, Head, Panel, Shown, Table } from "../ui.js";
 
 const EVERY_MS = 5_000;
@@ -59,6 +60,7 @@ export function HealthScreen() {
           )}
         </Shown>
       </Panel>
+      {isAdmin.value && <Parts client={client} />}
       <div class="columns">
         <Panel title="Gateways">
           <Shown of={gateways}>
@@ -102,6 +104,48 @@ export function HealthScreen() {
         </Panel>
       </div>
     </>
+  );
+}
+
+/** What the broker says of its parts; it says so to administrators. */
+function Parts({ client }: { client: Connection }) {
+  const health = useLoaded(
+    () => client.request("GET", "/health", { deadlineMs: 0, timeoutMs: 5_000 }),
+    [client],
+    EVERY_MS,
+  );
+  return (
+    <Panel title="Parts of the broker">
+      <Shown of={health}>
+        {({ parts, images, faces }) => {
+          const failing = Object.keys(parts).filter((name) => parts[name] !== "ok");
+          return (
+            <>
+              <p class="hint" role="status">
+                {failing.length ? `Not as it should be: ${failing.join(", ")}` : "All parts respond."}
+              </p>
+              <Table label="Parts of the broker" head={["Part", "State", "What is wrong"]}>
+                {[...Object.entries(parts), ["images", images] as const].map(([name, state]) => (
+                  <tr key={name}>
+                    <td>{name}</td>
+                    <td>
+                      <Badge kind={state === "ok" ? "good" : name in parts ? "bad" : "wait"}>
+                        {state === "ok" ? "ok" : name in parts ? "down" : "limited"}
+                      </Badge>
+                    </td>
+                    <td>{state === "ok" ? "" : state}</td>
+                  </tr>
+                ))}
+              </Table>
+              <p class="hint">
+                Face models: {faces.models}. Computed by: {faces.providers.join(", ") || "nothing at present"}
+                .
+              </p>
+            </>
+          );
+        }}
+      </Shown>
+    </Panel>
   );
 }
 

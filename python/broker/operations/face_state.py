@@ -1,4 +1,4 @@
-"""The state of face detection in `/readyz`. It does not affect readiness."""
+"""The state of face detection in `/readyz` and `getHealth`. It does not affect readiness."""
 
 import asyncio
 from pathlib import Path

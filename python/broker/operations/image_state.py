@@ -1,4 +1,4 @@
-"""The state of the image proxy in `/readyz`. It does not affect readiness."""
+"""The state of the image proxy in `/readyz` and `getHealth`. It does not affect readiness."""
 
 from broker.clock import Clock
 from broker.metrics import catalogue
