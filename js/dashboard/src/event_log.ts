@@ -33,6 +33,8 @@ export class EventLog {
   readonly version = signal(0);
   readonly state = signal<LogState>("loading");
   readonly error = signal<unknown>(undefined);
+  /** Whether the events were read once: until then nobody knows whether there are any. */
+  readonly isRead = signal(false);
   /** How many events there are with those that are not here. */
   readonly total = signal(0);
   /** How many were pushed since the start. */
@@ -106,6 +108,7 @@ export class EventLog {
     const newest = await this.#page(0);
     this.events = newest.reverse();
     this.#known = new Set(this.events.map((event) => event.id));
+    this.isRead.value = true;
     this.#changed();
     return { epoch, seq };
   }

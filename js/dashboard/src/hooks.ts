@@ -44,7 +44,10 @@ export function useLoaded<T>(
       clearTimeout(timer);
     };
   }, [...dependencies, count]);
-  const reload = useCallback(() => setCount((before) => before + 1), []);
+  const reload = useCallback(() => {
+    setState((before) => ({ ...before, error: undefined }));
+    setCount((before) => before + 1);
+  }, []);
   const isCurrent =
     state.key.length === dependencies.length && state.key.every((each, at) => each === dependencies[at]);
   return { value: isCurrent ? state.value : undefined, error: isCurrent ? state.error : undefined, reload };

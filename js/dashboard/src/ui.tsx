@@ -223,6 +223,20 @@ export function Progress({ of: { isRunning, error } }: { of: Action<any> }) {
   return <Failure error={error} />;
 }
 
+/** Something is being read; where that takes long it says that it is still tried. */
+export function Loading() {
+  const [isLong, setLong] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setLong(true), 3_000);
+    return () => clearTimeout(timer);
+  }, []);
+  return (
+    <p class="loading" {...(isLong && { role: "status" })}>
+      Loading…{isLong && " The broker has not answered yet; it is asked again."}
+    </p>
+  );
+}
+
 /** What was read, or that it is being read, or why it cannot be. */
 export function Shown<T>({
   of: { value, error, reload },
@@ -240,7 +254,7 @@ export function Shown<T>({
           </button>
         </Failure>
       )}
-      {value === undefined && error == null && <p class="loading">Loading…</p>}
+      {value === undefined && error == null && <Loading />}
       {value !== undefined && children(value)}
     </>
   );

@@ -1,6 +1,7 @@
-/** What is seen of a broker that is not as it should be. */
+/** What is seen of a broker that does not answer as it should: the screen says so, and goes on when it does again. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import type { Page } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
 import { makeShow } from "./show.js";
 import {
@@ -17,6 +18,9 @@ import {
   visit,
   words,
 } from "./world.js";
+
+/** What a read says that is not tried again by itself. */
+const BROKEN = "this part is broken";
 
 let made: Made;
 
@@ -61,4 +65,61 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     );
     await close();
   });
+
+  test("says that a first load failed, and shows no empty list in its place", async () => {
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    for (const [path, isNothing, isThere] of [
+      [`programs/${made.program}`, "No events yet.", "Score#update"],
+      [`programs/${made.program}/polls`, "Nothing was asked yet.", "Who wins?"],
+      ["statistics", "No producer is at work.", "Programs live"],
+    ] as const) {
+      await show(page, "account");
+      const { refused } = await failReads(page);
+      await show(page, path, false);
+      await refused;
+      await page
+        .getByText(new RegExp(`${BROKEN}|Connection lost`))
+        .first()
+        .waitFor();
+      const seen = await words(page);
+      assert.ok(!seen.includes(isNothing), seen);
+      await page.unroute("**/api/v1/**");
+      // What is not read again by itself has a button.
+      await page.evaluate(() => {
+        const buttons = [...document.querySelectorAll<HTMLElement>("main button")];
+        for (const each of buttons) if (each.textContent === "Try again") each.click();
+      });
+      await sees(page, isThere);
+    }
+    await close();
+  });
+
+  test("does not take projects that could not be read for none, when a program is made", async () => {
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    await show(page, "programs");
+    const { refused } = await failReads(page);
+    await page.getByRole("button", { name: "New program" }).click();
+    await refused;
+    const dialog = page.getByRole("dialog", { name: "New program" });
+    await dialog.getByRole("alert").getByText(BROKEN).waitFor();
+    await check(page);
+    await page.unroute("**/api/v1/**");
+    await dialog.getByRole("button", { name: "Try again" }).click();
+    await dialog.getByLabel("Project", { exact: true }).selectOption(made.project);
+    await close();
+  });
 });
+
+/** From now on nothing is read; `refused` resolves with the first. */
+async function failReads(page: Page): Promise<{ refused: Promise<void> }> {
+  let first = () => {};
+  const refused = new Promise<void>((resolve) => (first = resolve));
+  await page.route("**/api/v1/**", async (route) => {
+    if (route.request().method() !== "GET") return route.continue();
+    await route.fulfill({ status: 500, json: { status: 500, error: "internal", error_description: BROKEN } });
+    first();
+  });
+  return { refused };
+}

@@ -94,7 +94,7 @@ function Stream({
           render={(index) => <EventRow event={at(index)} />}
         />
       ) : (
-        log.state.value !== "loading" && <Empty>{search ? "No event is like this." : "No events yet."}</Empty>
+        log.isRead.value && <Empty>{search ? "No event is like this." : "No events yet."}</Empty>
       )}
       {log.events.length < log.total.value && (
         <div class="list-foot">

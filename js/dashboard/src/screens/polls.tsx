@@ -50,7 +50,15 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
           ))
         ) : (
           <Panel>
-            <Empty>Nothing was asked yet.</Empty>
+            {log.isRead.value ? (
+              <Empty>Nothing was asked yet.</Empty>
+            ) : log.state.value === "lost" ? (
+              <p class="hint" role="status">
+                Connection lost, coming back…
+              </p>
+            ) : (
+              <p class="loading">Loading…</p>
+            )}
           </Panel>
         )}
       </div>

@@ -23,6 +23,8 @@ export interface Pages {
   error: unknown;
   /** Reads what is missing of the rows in view. */
   need: (first: number, last: number) => void;
+  /** Tries again what failed of the rows in view. */
+  retry: () => void;
 }
 
 /** One reading of the list: places do not move within it. */
@@ -127,8 +129,12 @@ export function usePages(search: string, status: string): Pages {
     return () => control.abort();
   }, [search, status, client]);
 
+  const retry = () => {
+    setError(undefined);
+    need(view.current.first, view.current.last);
+  };
   const { items, total, arrived } = reading.current;
-  return { total, items, arrived, error, need };
+  return { total, items, arrived, error, need, retry };
 }
 
 function pagesOf(first: number, last: number): number[] {

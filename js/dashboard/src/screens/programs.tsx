@@ -13,7 +13,9 @@ import {
   Dialog,
   DialogFoot,
   Empty,
+  Failure,
   Head,
+  Loading,
   Panel,
   Progress,
   Shown,
@@ -131,14 +133,22 @@ function Search() {
           ]}
         />
       </div>
-      {pages.error != null && <Progress of={{ ...noAction, error: pages.error }} />}
-      {pages.total === 0 ? (
+      {pages.error != null && (
+        <Failure error={pages.error}>
+          <button type="button" class="small" onClick={pages.retry}>
+            Try again
+          </button>
+        </Failure>
+      )}
+      {pages.total === undefined ? (
+        pages.error == null && <Loading />
+      ) : pages.total === 0 ? (
         <Empty>{settled || status ? "No program is like this." : "There is no program yet."}</Empty>
       ) : (
         <VirtualList
           label="Programs"
           class="programs"
-          count={pages.total ?? 0}
+          count={pages.total}
           rowPx={44}
           keyOf={(index) => pages.items.get(index)?.id ?? index}
           arrived={pages.arrived}
@@ -155,8 +165,6 @@ function Search() {
     </Panel>
   );
 }
-
-const noAction = { run: async () => false, isRunning: false, clear: () => {} };
 
 function Row({ program }: { program: Program | undefined }) {
   if (!program) return <span class="hint">…</span>;

@@ -1,7 +1,7 @@
 /** One of the projects that the user sees, or none. */
 import { connection } from "../connection.js";
 import { useLoaded } from "../hooks.js";
-import { Choice } from "../ui.js";
+import { Choice, Failure } from "../ui.js";
 
 export function ProjectChoice({
   value,
@@ -21,12 +21,19 @@ export function ProjectChoice({
   // What is set stays to be chosen, also where the list cannot be read.
   if (value && !known.some(({ id }) => id === value)) options.push([value, value]);
   return (
-    <Choice
-      label={label}
-      value={value}
-      disabled={disabled}
-      onText={onText}
-      options={[["", "None"], ...options]}
-    />
+    <>
+      <Choice
+        label={label}
+        value={value}
+        disabled={disabled}
+        onText={onText}
+        options={[["", "None"], ...options]}
+      />
+      <Failure error={projects.error}>
+        <button type="button" class="small" onClick={projects.reload}>
+          Try again
+        </button>
+      </Failure>
+    </>
   );
 }

@@ -48,7 +48,7 @@ export function StatisticsScreen() {
               ))}
             </Table>
           ) : (
-            <Empty>Nobody follows a program.</Empty>
+            <Empty>{now.value ? "Nobody follows a program." : "Not known yet."}</Empty>
           )}
         </Panel>
         <Panel title="Producers at work">
@@ -62,7 +62,7 @@ export function StatisticsScreen() {
               ))}
             </Table>
           ) : (
-            <Empty>No producer is at work.</Empty>
+            <Empty>{now.value ? "No producer is at work." : "Not known yet."}</Empty>
           )}
         </Panel>
       </div>

@@ -13,6 +13,7 @@ import {
   Dialog,
   DialogFoot,
   Empty,
+  Failure,
   Head,
   MOST_ROWS,
   Others,
@@ -195,6 +196,11 @@ function UserDialog({
           onText={setPassword}
           {...(user && { hint: "Empty keeps the one there is. A new one ends all log-ins of the user." })}
         />
+        <Failure error={projects.error}>
+          <button type="button" class="small" onClick={projects.reload}>
+            Try again
+          </button>
+        </Failure>
         {known.length > 0 && (
           <fieldset>
             <legend>Projects</legend>
