@@ -89,15 +89,26 @@ export function useAction<A extends unknown[]>(
   return { run, isRunning, error, clear: () => setError(undefined) };
 }
 
-/** A draft of the user who is logged in, and the value it stands on. */
-export function useDraft<T>(key: string, saved: T): [T, (value: T) => void, () => void, boolean] {
+/**
+ * A draft of the user who is logged in, and the value it stands on: what to show, how to change it, how to drop it,
+ * and whether anything was typed.
+ *
+ * Who saved a draft drops what was `sent`. What was typed meanwhile stays, `onto` what is saved now.
+ */
+export function useDraft<T>(
+  key: string,
+  saved: T,
+): [T, (value: T) => void, (sent?: T, onto?: (typed: T) => T) => void, boolean] {
   const userId = login.value?.userId ?? "";
   const draft = useMemo<Signal<T | undefined>>(() => draftOf<T>(userId, key), [userId, key]);
   const { value } = draft;
   return [
     value ?? saved,
     (next) => (draft.value = next),
-    () => (draft.value = undefined),
+    (sent, onto = (typed) => typed) => {
+      const typed = draft.peek();
+      draft.value = sent === undefined || typed === undefined || typed === sent ? undefined : onto(typed);
+    },
     value !== undefined,
   ];
 }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { Page } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
-import { makeShow } from "./show.js";
+import { contentOf, makeShow } from "./show.js";
 import {
   admin,
   browser,
@@ -14,6 +14,7 @@ import {
   makeUser,
   openStage,
   sees,
+  settle,
   show,
   visit,
   words,
@@ -92,6 +93,55 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
       });
       await sees(page, isThere);
     }
+    await close();
+  });
+
+  test("keeps what is typed while a save is under way", async () => {
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin", true);
+    const { project, revision } = made;
+    await show(page, `projects/${project}/revisions/${revision}`);
+    await page.getByLabel("Content").fill('{"typed": "first"}');
+    let answer = () => {};
+    const mayAnswer = new Promise<void>((resolve) => (answer = resolve));
+    const sent = page.waitForRequest((request) => request.method() === "PUT");
+    await page.route("**/revisions/*", async (route) => {
+      if (route.request().method() === "PUT") await mayAnswer;
+      await route.continue();
+    });
+    await page.getByRole("button", { name: /Save the draft/ }).click();
+    await sent;
+    await page.getByLabel("Content").fill('{"typed": "meanwhile"}');
+    answer();
+    await sees(page, "Saved");
+    assert.deepEqual(await contentOf(admin, project, revision), { typed: "first" });
+    assert.equal(await page.getByLabel("Content").inputValue(), '{"typed": "meanwhile"}');
+    await page.reload();
+    await settle(page);
+    assert.equal(await page.getByLabel("Content").inputValue(), '{"typed": "meanwhile"}');
+    // It stands on what was saved: nobody else has changed it.
+    await page.getByRole("button", { name: /Save the draft/ }).click();
+    await sees(page, "Saved");
+    assert.deepEqual(await contentOf(admin, project, revision), { typed: "meanwhile" });
+    await close();
+  });
+
+  test("leaves no draft of a value that was stored", async () => {
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin", true);
+    await show(page, `projects/${made.project}/values`);
+    await page.getByLabel("Value", { exact: true }).fill('{"stored": true}');
+    await page.getByRole("button", { name: "Store" }).click();
+    await sees(page, "The value was stored");
+    assert.deepEqual(JSON.parse(await page.getByLabel("Value", { exact: true }).inputValue()), {
+      stored: true,
+    });
+    await page.reload();
+    await settle(page);
+    const drafts = await page.evaluate(() =>
+      Object.keys(sessionStorage).filter((name) => name.startsWith("onair-draft")),
+    );
+    assert.deepEqual(drafts, []);
     await close();
   });
 

@@ -40,7 +40,7 @@ function Profile({ name, email, onSaved }: { name: string; email: string; onSave
   const save = useAction(async () => {
     const body = { name: draft.name || null, email: draft.email || null, ...(password && { password }) };
     await client.request("PUT", "/users/me", { body });
-    dropDraft();
+    dropDraft(draft);
     if (password) return logOut(); // it ended this log-in too
     onSaved();
   }, "Saved");

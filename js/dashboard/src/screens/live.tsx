@@ -283,7 +283,7 @@ function Publish({ log }: { log: EventLog }) {
             }}
           />
           <div class="actions end">
-            <button type="button" class="quiet" onClick={dropDraft}>
+            <button type="button" class="quiet" onClick={() => dropDraft()}>
               Clear
             </button>
             <button type="submit" class="primary" disabled={publish.isRunning || !!parsed.problem}>

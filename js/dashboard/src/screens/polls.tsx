@@ -282,11 +282,12 @@ function Ask({ log }: { log: EventLog }) {
     const [now, seconds] = [client.now(), Number(draft.seconds)];
     const isStill = draft.closes !== undefined && draft.closes > now;
     const closes = seconds > 0 ? (isStill ? draft.closes : Math.floor(now + seconds * 1000)) : undefined;
-    if (closes) setDraft({ ...draft, closes });
+    const sent = closes ? { ...draft, closes } : draft;
+    if (closes) setDraft(sent);
     const path = { programId: log.programId };
     const made = await client.request("POST", EVENTS, { path, body: askedFor(closes) });
     log.take(made as ProgramEvent);
-    dropDraft();
+    dropDraft(sent);
   }, "The audience is asked");
   const set = (change: Partial<Draft>) => setDraft({ ...draft, closes: undefined, ...change });
   return (

@@ -44,7 +44,7 @@ export function SettingsTab({ program, onSaved }: { program: Program; onSaved: (
       ...(draft.metadata !== saved.metadata && { metadata: parsed.value ?? {} }),
     };
     await client.request("PUT", "/programs/{programId}", { path, body });
-    dropDraft();
+    dropDraft(draft);
     onSaved();
   }, "Saved");
   const end = useAction(async () => {
@@ -109,7 +109,7 @@ export function SettingsTab({ program, onSaved }: { program: Program; onSaved: (
           <Progress of={save} />
           <div class="actions end">
             {isTyped && (
-              <button type="button" class="quiet" onClick={dropDraft}>
+              <button type="button" class="quiet" onClick={() => dropDraft()}>
                 Throw away
               </button>
             )}

@@ -125,7 +125,7 @@ function Settings({ project, onSaved }: { project: Project; onSaved: () => void 
     const body = { name: draft.name, description: draft.description || null, metadata: parsed.value ?? {} };
     const headers: Record<string, string> = project.etag ? { "If-Match": project.etag } : {};
     await client.request("PUT", "/projects/{projectId}", { path, body, headers });
-    dropDraft();
+    dropDraft(draft);
     onSaved();
   }, "Saved");
   const remove = useAction(async () => {

@@ -89,7 +89,10 @@ function Editor({
     try {
       const sending = { path, body: changes, headers: { "If-Match": ifMatch } };
       const { data, headers } = await client.exchange("PUT", PATH, sending);
-      onCurrent({ revision: data, etag: headers.get("ETag") ?? "" });
+      const current = { revision: data, etag: headers.get("ETag") ?? "" };
+      onCurrent(current);
+      const base = pretty(data.content);
+      dropDraft(draft, (typed) => ({ ...typed, etag: current.etag, base }));
       setOther(undefined);
     } catch (error) {
       if (error instanceof ApiError && error.status === 412) setOther(await read());
@@ -103,7 +106,6 @@ function Editor({
   });
   const save = useAction(async () => {
     await put(changes(), draft.etag);
-    dropDraft();
   }, "Saved");
   const publish = useAction(async () => {
     const isMeant = await ask({
@@ -113,7 +115,6 @@ function Editor({
     });
     if (!isMeant) return;
     await put({ ...(isTyped && changes()), status: "published" }, draft.etag);
-    dropDraft();
   });
   const submit = () => {
     if (!parsed.problem && isChanged) void save.run();

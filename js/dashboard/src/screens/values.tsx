@@ -15,7 +15,9 @@ const MOST = 100;
 
 export function ValuesTab({ projectId }: { projectId: string }) {
   const client = connection.value;
-  const [draft, setDraft, dropDraft] = useDraft(`value ${projectId}`, { id: "", metadata: "{}" });
+  // What was read or stored is no draft: it is saved already.
+  const [shown, setShown] = useState({ id: "", metadata: "{}" });
+  const [draft, setDraft, dropDraft] = useDraft(`value ${projectId}`, shown);
   const { seen, isLive, problem } = useStored(projectId);
   const parsed = parseObject(draft.metadata);
   const path = { projectId, itemId: draft.id.trim() };
@@ -24,12 +26,14 @@ export function ValuesTab({ projectId }: { projectId: string }) {
       path,
       cache: "no-cache",
     });
-    setDraft({ id: data.id, metadata: pretty(data.metadata) });
+    setShown({ id: data.id, metadata: pretty(data.metadata) });
+    dropDraft(draft);
   });
   const store = useAction(async () => {
     const body = { metadata: parsed.value ?? {}, ...(path.itemId && { id: path.itemId }) };
     const made = await client.request("POST", "/storage/{projectId}", { path: { projectId }, body });
-    setDraft({ ...draft, id: (made as Value).id });
+    setShown({ ...draft, id: (made as Value).id });
+    dropDraft(draft);
   }, "The value was stored");
   const remove = useAction(async () => {
     const isMeant = await ask({
@@ -40,6 +44,7 @@ export function ValuesTab({ projectId }: { projectId: string }) {
     });
     if (!isMeant) return;
     await client.request("DELETE", "/storage/{projectId}/{itemId}", { path });
+    setShown({ id: "", metadata: "{}" });
     dropDraft();
   });
   return (
