@@ -199,7 +199,7 @@ async def test_a_term_that_was_lost_and_taken_by_another_is_over(migrated_dsn: s
         assert await second.take()
         assert second.term == first.term
         assert not await first.renew()
-        await fetch(migrated_dsn, END)
+        await fetch(migrated_dsn, "UPDATE conductor_lease SET ends = now() - interval '1 day'")
         assert not await first.renew()
     finally:
         await first.close()
