@@ -39,7 +39,7 @@ if (process.argv.includes("--tests")) {
   await build({
     ...shared,
     entryPoints: readdirSync("test")
-      .filter((name) => name.endsWith(".test.ts"))
+      .filter((name) => name.endsWith(".test.ts") || name === "watch.ts")
       .map((name) => `test/${name}`),
     outdir: "../client/.build/test/overlay",
     outExtension: { ".js": ".mjs" },

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.deployments.ports import free_port
+from tests.javascript.watch import Watch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -28,29 +30,60 @@ def _processes(mark: str) -> list[str]:
     return lines
 
 
-def test_every_viewer_sees_the_whole_show_and_every_answer_counts(tmp_path: Path) -> None:
+def test_it_can_be_watched_until_ctrl_c_and_every_vote_counts(tmp_path: Path) -> None:
     ports = ["--http-port", str(free_port()), "--ws-port", str(free_port())]
-    arguments = ["demo", "--seconds", "5", "--viewers", "25", "--voters", "100", *ports]
-    arguments += ["--data-dir", str(tmp_path / "data")]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"BROKER_DATABASE_URL": "postgresql://nowhere"},
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "25 viewers" in done.stdout
-    assert "analytics: site 1 is ok, and its report counts 3 visits" in done.stdout
-    assert "every viewer saw every event, once and in order" in done.stdout
-    answers = re.search(r"100 voters, (\d+) answers sent, (\d+) acknowledged", done.stdout)
-    assert answers is not None, done.stdout
+    arguments = ["demo", "--viewers", "25", "--voters", "100", *ports, "--data-dir", str(tmp_path / "data")]
+    errors = tmp_path / "errors"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=os.environ | {"BROKER_DATABASE_URL": "postgresql://nowhere"},
+        ) as demo,
+    ):
+        try:
+            said = _watch(demo)
+            demo.send_signal(signal.SIGINT)
+            said += demo.communicate(timeout=100)[0]
+        finally:
+            demo.terminate()
+    assert demo.returncode == 0, said + errors.read_text()
+    assert "25 viewers" in said
+    assert "analytics: site 1 is ok, and its report counts 3 visits" in said
+    assert "every viewer saw every event, once and in order" in said
+    answers = re.search(r"100 voters, (\d+) answers sent, (\d+) acknowledged", said)
+    assert answers is not None, said
     assert int(answers[1]) == int(answers[2]) > 0
-    assert "the report counts every acknowledged answer, each visitor once" in done.stdout
+    assert "the report counts every acknowledged answer, each visitor once" in said
     told = re.search(
-        r"portraits: (\d+) photographs, cropped around a face; see http://demo\.localhost:", done.stdout
+        r"portraits: (\d+) photographs, cropped around a face; see http://demo\.localhost:", said
     )
-    assert told is not None, done.stdout
+    assert told is not None, said
     assert int(told[1]) >= 1
     assert _processes(str(tmp_path)) == []
+
+
+def _watch(demo: "subprocess.Popen[str]") -> str:
+    """Look at the pages that it names, until votes have come; what it has said so far."""
+    assert demo.stdout is not None
+    said = ""
+    for line in demo.stdout:
+        said += line
+        if line.startswith("WebSocket "):
+            break
+    pages = dict(line.split(maxsplit=1) for line in said.splitlines() if " http" in line)
+    with Watch() as watch:
+        watch.open(pages["dashboard"].strip())
+        watch.until("button", "Log in")
+        watch.open(pages["overlay"].strip())
+        watch.until(".score .goals", "")  # it is on air
+        watch.until(".score .time", ":")
+    votes = re.compile(r"votes [1-9]")
+    for line in demo.stdout:
+        said += line
+        if votes.search(line):
+            return said
+    return said

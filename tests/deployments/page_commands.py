@@ -7,9 +7,11 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 
 ROOT = Path(__file__).parents[2]
 RUN_S = 120.0  # for all commands; alone they take some seconds
+_END = "-- the end of a command --"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$|^Save this as `([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.M | re.S)
 
 
@@ -52,34 +54,49 @@ def _commands(block: str) -> Iterator[Command]:
     yield Command(text, tuple(printed))
 
 
-def run_page(page: str, folder: Path, environment: Mapping[str, str]) -> list[tuple[Command, str]]:
-    """Run what a page says in `folder`, which has our `.venv`; each command with what it printed.
+def run_page(page: str, folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[Command, str]]:
+    """Run what a page says in `folder`, which has our `.venv`: each command, and then what it has printed.
 
-    All commands run in one shell, so that variables and the log-in stay.
+    All commands run in one shell, so that variables and the log-in stay. The next one begins when the caller
+    asks for it.
     """
     (folder / ".venv").symlink_to(ROOT / ".venv")
-    commands = list[Command]()
-    for part in read_page(page):
-        if isinstance(part, Command):
-            commands.append(part)
-        else:
+    parts = list(read_page(page))
+    for part in parts:
+        if not isinstance(part, Command):
             (folder / part[0]).write_text(part[1])
-    mark = "-- the end of a command --"
-    script = "\n".join(f"{command.text}\necho '{mark}'" for command in commands)
     bash = shutil.which("bash")
     assert bash is not None
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BROKER_")}
-    done = subprocess.run(
+    shell = subprocess.Popen(
         [bash],
-        input=script,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
         env={**kept, "XDG_CONFIG_HOME": str(folder), **environment},
-        check=False,
-        timeout=RUN_S,
     )
-    outputs = done.stdout.split(f"{mark}\n")
-    assert len(outputs) == len(commands) + 1, done.stdout
-    return list(zip(commands, outputs, strict=False))
+    late = Timer(RUN_S, shell.kill)
+    late.start()
+    try:
+        for command in filter(lambda part: isinstance(part, Command), parts):
+            yield command, _run(shell, command)
+    finally:
+        late.cancel()
+        shell.kill()
+        shell.communicate()
+
+
+def _run(shell: "subprocess.Popen[str]", command: Command) -> str:
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    # Its input is not ours, from which the shell reads its commands.
+    shell.stdin.write(f"{{ {command.text}\n}} </dev/null\necho '{_END}'\n")
+    shell.stdin.flush()
+    lines = []
+    for line in shell.stdout:
+        if line == f"{_END}\n":
+            return "".join(lines)
+        lines.append(line)
+    raise AssertionError(f"$ {command.text}\n{''.join(lines)}\nThe shell ended here, or ran for {RUN_S:g} s.")

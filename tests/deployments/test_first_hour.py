@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -17,12 +18,22 @@ from broker.client import AsyncClient
 from tests.client.samples import run_sample, samples_of
 from tests.deployments.instance import PASSWORD, Instance
 from tests.deployments.page_commands import ROOT, Command, read_page, run_page
+from tests.javascript.watch import Watch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(480)]
 
 URL = "http://localhost:8000"
 TUTORIAL, README = ROOT / "docs" / "first-hour.md", ROOT / "README.md"
 START = ["make build", f"BROKER_ADMIN_PASSWORD={PASSWORD} .venv/bin/broker up"]
+OVERLAY = f"{URL}/overlay/?program=cup-final"
+SEEN = {
+    "Score#show": ((".goals", "0"),),
+    "Score#update": ((".goals", "1"),),
+    "Poll#show": ((".question", "Who wins?"), (".total", "0 votes")),
+    "measureValue": ((".share", "100"), (".total", "3 votes")),
+    "goals.py": ((".goals", "3"),),
+}
+"""What the overlay of the tutorial shows after the first command with such a text."""
 ENDLESS = "broker tail final-2026 --history 10"
 TICK_S = 0.1
 
@@ -30,7 +41,16 @@ TICK_S = 0.1
 def test_the_first_hour_runs_as_it_is_written(instance: Instance, tmp_path: Path) -> None:
     start, _, rest = TUTORIAL.read_text().partition("Go on in a second terminal")
     assert [part.text for part in read_page(start) if isinstance(part, Command)] == START
-    _run(rest, instance, tmp_path)
+    assert OVERLAY in rest
+    seen = dict(SEEN)
+    with Watch() as watch:
+        for command in _run(rest, instance, tmp_path):
+            if "program create" in command.text:
+                watch.open(OVERLAY.replace(URL, instance.url))
+            for text in [text for text in seen if text in command.text]:
+                for selector, words in seen.pop(text):
+                    watch.until(selector, words)
+    assert seen == {}
 
 
 def test_addresses_of_the_first_hour_are_there(instance: Instance) -> None:
@@ -46,13 +66,13 @@ def test_the_readme_runs_as_it_is_written(instance: Instance, tmp_path: Path) ->
     start, _, rest = page.partition("In another terminal")
     assert [part.text for part in read_page(start) if isinstance(part, Command)][-2:] == START
     assert ENDLESS in rest
-    _run(rest.replace(ENDLESS, f"{ENDLESS} --count 1"), instance, tmp_path)
+    deque(_run(rest.replace(ENDLESS, f"{ENDLESS} --count 1"), instance, tmp_path))
     asyncio.run(_run_samples(instance))
 
 
 def test_the_page_on_lists_runs_as_it_is_written(instance: Instance, tmp_path: Path) -> None:
     path = {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"}
-    _run((ROOT / "docs" / "lists.md").read_text(), instance, tmp_path, path)
+    deque(_run((ROOT / "docs" / "lists.md").read_text(), instance, tmp_path, path))
 
 
 def test_six_users_of_the_load_do_all_that_users_do_without_a_fault(instance: Instance) -> None:
@@ -74,10 +94,14 @@ def test_six_users_of_the_load_do_all_that_users_do_without_a_fault(instance: In
     assert entries["push"]["num_requests"] > entries["publish"]["num_requests"]
 
 
-def _run(text: str, instance: Instance, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+def _run(
+    text: str, instance: Instance, folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Command]:
+    """The commands of a page, each when it has printed what the page says."""
     variables = {"BROKER_URL": instance.url, **(environment or {})}
     for command, output in run_page(text.replace(URL, instance.url), folder, variables):
         assert command.is_printed_by(output), f"$ {command.text}\n{output}"
+        yield command
 
 
 async def _run_samples(instance: Instance) -> None:
