@@ -155,7 +155,11 @@ impl<'a> Reader<'a> {
                     if is_large_integer(&self.bytes[at..end]) {
                         // A fraction or an exponent may follow.
                         let is_open = self.is_part && end == self.bytes.len();
-                        return Err(if is_open { Kind::Ended } else { Kind::LargeInteger });
+                        return Err(if is_open {
+                            Kind::Ended
+                        } else {
+                            Kind::LargeInteger
+                        });
                     }
                     end
                 }
