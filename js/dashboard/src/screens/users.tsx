@@ -138,7 +138,7 @@ function UserDialog({
       };
       await client.request("PUT", "/users/{userId}", { path: { userId: user.id }, body });
     } else await client.request("POST", "/users", { body: { ...common, username, role, password } });
-    dropDraft();
+    dropDraft(draft);
     onSaved();
     onClose();
   }, "Saved");

@@ -45,7 +45,7 @@ export function ValuesTab({ projectId }: { projectId: string }) {
     if (!isMeant) return;
     await client.request("DELETE", "/storage/{projectId}/{itemId}", { path });
     setShown({ id: "", metadata: "{}" });
-    dropDraft();
+    dropDraft(draft);
   });
   return (
     <div class="split">
@@ -66,7 +66,10 @@ export function ValuesTab({ projectId }: { projectId: string }) {
                   <button
                     type="button"
                     class="link"
-                    onClick={() => setDraft({ id: value.id, metadata: pretty(value.metadata) })}
+                    onClick={() => {
+                      setShown({ id: value.id, metadata: pretty(value.metadata) });
+                      dropDraft();
+                    }}
                   >
                     {value.id}
                   </button>
