@@ -79,8 +79,8 @@ def _watch(demo: "subprocess.Popen[str]") -> str:
         watch.open(pages["dashboard"].strip())
         watch.until("button", "Log in")
         watch.open(pages["overlay"].strip())
-        watch.until(".score .goals", "")  # it is on air
-        watch.until(".score .time", ":")
+        watch.until(".score .goals")  # it is on air
+        watch.until(".score .time")
     votes = re.compile(r"votes [1-9]")
     for line in demo.stdout:
         said += line

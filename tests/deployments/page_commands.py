@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Timer
 
 ROOT = Path(__file__).parents[2]
-RUN_S = 120.0  # for all commands; alone they take some seconds
+RUN_S = 240.0  # for all commands and what is done between them; alone they take some seconds
 _END = "-- the end of a command --"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$|^Save this as `([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.M | re.S)
 
@@ -92,11 +92,11 @@ def _run(shell: "subprocess.Popen[str]", command: Command) -> str:
     assert shell.stdin is not None
     assert shell.stdout is not None
     # Its input is not ours, from which the shell reads its commands.
-    shell.stdin.write(f"{{ {command.text}\n}} </dev/null\necho '{_END}'\n")
+    shell.stdin.write(f"{{ {command.text}\n}} </dev/null\nprintf '\\n%s\\n' '{_END}'\n")
     shell.stdin.flush()
     lines = []
     for line in shell.stdout:
         if line == f"{_END}\n":
-            return "".join(lines)
+            return "".join(lines).removesuffix("\n")  # which came before the mark
         lines.append(line)
     raise AssertionError(f"$ {command.text}\n{''.join(lines)}\nThe shell ended here, or ran for {RUN_S:g} s.")

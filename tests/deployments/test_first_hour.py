@@ -30,7 +30,7 @@ SEEN = {
     "Score#show": ((".goals", "0"),),
     "Score#update": ((".goals", "1"),),
     "Poll#show": ((".question", "Who wins?"), (".total", "0 votes")),
-    "measureValue": ((".share", "100"), (".total", "3 votes")),
+    "measureValue": ((".share", "100%"), (".total", "3 votes")),
     "goals.py": ((".goals", "3"),),
 }
 """What the overlay of the tutorial shows after the first command with such a text."""

@@ -40,9 +40,9 @@ class Watch:
         """Look at another page."""
         self._do({"open": url})
 
-    def until(self, selector: str, text: str) -> None:
-        """Return when an element of the page shows `text`; half a minute is the browser's limit."""
-        self._do({"says": selector, "text": text})
+    def until(self, selector: str, text: str | None = None) -> None:
+        """Return when an element of the page shows `text` and no other, or any. Fails after half a minute."""
+        self._do({"says": selector} if text is None else {"says": selector, "text": text})
 
     def _do(self, wanted: dict[str, str]) -> None:
         assert self._node.stdin is not None

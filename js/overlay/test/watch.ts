@@ -2,7 +2,8 @@
  * A browser for tests in Python: reads lines of JSON, does what each says, and writes a line for it when it is done.
  *
  * `{"open": url}` opens a page in place of the one before; `{"says": selector, "text": text}` waits until an element
- * of the page, also one in a shadow tree, shows the text. The end of the input closes the browser.
+ * of the page, also one in a shadow tree, shows the text and no other, or any where there is no text. The end of the
+ * input closes the browser.
  */
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
@@ -27,10 +28,15 @@ for await (const line of createInterface({ input: process.stdin })) {
     page.on("pageerror", (error) => faults.push(String(error)));
     await page.goto(wanted.open);
   } else {
-    const shown = page.locator(wanted.says as string).filter({ hasText: wanted.text as string });
-    await shown.first().waitFor();
+    const { text } = wanted;
+    const shown = page.locator(wanted.says as string);
+    await (text === undefined ? shown : shown.filter({ hasText: exactly(text) })).first().waitFor();
   }
   assert.deepEqual(faults, []);
   process.stdout.write("done\n");
 }
 await browser.close();
+
+function exactly(text: string): RegExp {
+  return new RegExp(`^\\s*${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}\\s*$`);
+}
