@@ -117,7 +117,7 @@ async def _held_bodies(caller: Caller, size: int) -> None:
 
 async def _votes_with_keys(caller: Caller, size: int) -> None:
     """Votes over the rate, each with an idempotency key; another address votes."""
-    vote = {"measureName": "Who?", "contextId": caller.target.event_id, "measureValue": 0}
+    vote = {"measureName": "who", "contextId": caller.target.event_id, "measureValue": 0}
     batch = [vote | {"visitorId": f"over-{number}"} for number in range(1_000)]
     for _ in range(_BURST // len(batch)):
         body = orjson.dumps({"responses": batch})

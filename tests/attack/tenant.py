@@ -16,7 +16,8 @@ from tests.bad_input.stage import PARAMS, REGISTRY
 _NAMES = {"own": PROJECT, "there": PRIVATE, "imports": BULK, "v": "kept"}
 # Ask for nothing of another account's: whoever may ask gets an answer of his own.
 _OWN = {
-    "getVersion", "servertime", "ping", "connect", "login", "admin/createProgram", "getProducerPrograms",
+    "getVersion", "getHealth", "servertime", "ping", "connect", "login", "admin/createProgram",
+    "getProducerPrograms",
     "filterPrograms", "listProjects", "createProject", "admin/getLivePrograms", "getDashboard",
     "filterStatistics", "filterImageStatistics", "filterAudit", "purgeImages", "warmImages", "listUsers",
     "listRoles", "getCurrentUser", "updateCurrentUser", "createUser", "createApiToken", "listApiTokens",

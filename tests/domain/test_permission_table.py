@@ -69,6 +69,7 @@ ADMINS = {
     "createProject",
     "updateProject",
     "deleteProject",
+    "getHealth",
     "listUsers",
     "createUser",
     "deleteUser",

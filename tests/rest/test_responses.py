@@ -525,7 +525,7 @@ async def test_what_is_over_the_rate_of_its_address_costs_no_query(
     audience = replace(product.services.audience, per_address=LocalRate(StoppedClock(), Rate(2, 1)))
     services = replace(product.services, audience=audience)
     vote = await ask()
-    vote.product = replace(product, services=services, app=app_of(services, product.health))
+    vote.product = replace(product, services=services, app=app_of(services))
     here = {"X-Forwarded-For": "192.0.2.1"}
     assert (await vote.post(vote.answer("a"), **here)).status_code == 202
     here |= headers
