@@ -141,7 +141,7 @@ lint-js: ## TypeScript; part of `make lint`.
 
 test: lint ## Everything, in the order of speed.
 	cargo test --quiet
-	$(MAKE) --no-print-directory -j2 test-product test-python test-adversity
+	$(MAKE) --no-print-directory --keep-going -j2 test-product test-python test-adversity
 
 # They wait more than they compute, so two run beside each other; three would time each other out on two cores.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
