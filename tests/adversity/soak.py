@@ -141,7 +141,11 @@ class Show:
         return self.instance.database_url or EmbeddedPostgres(self.instance.data_dir / "postgres").dsn
 
     async def open(self) -> None:
-        """Make the programs, let the viewers in, and begin to publish."""
+        """Make the programs, let the viewers in, and begin to publish, once every part is there."""
+        async with asyncio.timeout(_WHOLE_S):
+            await (
+                self.until_ready()
+            )  # what died before may still be starting, and its programs be none of ours
         for proxy in self.proxies:
             await proxy.open()
         token = await asyncio.to_thread(self.instance.token)

@@ -242,8 +242,17 @@ class Gateway:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
 
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
+    def halt(self) -> None:
+        """Stop all its threads. They stop some time after the signal, each by itself."""
+        self._process.send_signal(signal.SIGSTOP)
+        deadline_s = time.monotonic() + WAIT_S
+        states = Path(f"/proc/{self._process.pid}/task").glob
+        while {each.read_text().rpartition(") ")[2][0] for each in states("*/stat")} != {"T"}:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.001)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self._process.poll() is None:
@@ -332,7 +341,7 @@ def test_a_gateway_that_hangs_costs_one_request_a_second(stage: tuple[Ingress, R
     door, _ = stage
     with Gateway(door) as gateway:
         until(door, "gateway")
-        gateway.signal(signal.SIGSTOP)
+        gateway.halt()
         assert {by_whom(door) for _ in range(20)} == {"api"}
-        gateway.signal(signal.SIGCONT)
+        gateway.go_on()
         until(door, "gateway")
