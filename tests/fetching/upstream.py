@@ -128,6 +128,8 @@ def open_fetcher(
 def make_certificate(folder: Path, name: str, days: float = 1) -> Path:
     """A file with a self-signed certificate for `name`, and its key.
 
+    It says which key signed it, so that who trusts two of one name takes the right one.
+
     Args:
         days: that it is valid from now on.
     """
@@ -144,6 +146,8 @@ def make_certificate(folder: Path, name: str, days: float = 1) -> Path:
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     file = folder / f"{name}.pem"
