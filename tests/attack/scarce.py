@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import asyncpg
@@ -13,6 +13,7 @@ from tests.attack.attack import MIB, Attack
 from tests.attack.target import HOST, OTHER_HOST, POLLED, PROJECT, WITNESSED, Target
 from tests.attack.wire import Caller, Connection, Reply, request_of
 from tests.deployments.instance import PASSWORD
+from tests.owners.support import holding
 
 _VOTES = f"/responses/demo/{PROJECT}/{POLLED}"
 _BURST = 2_000  # votes of one address
@@ -23,16 +24,10 @@ _HALF = 4  # of the connections of one process
 _PATIENCE_S = 30.0
 
 
-@asynccontextmanager
-async def _slow_table(target: Target, table: str) -> AsyncIterator[asyncpg.Connection]:
+def _slow_table(target: Target, table: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
     """Whatever reads a table waits meanwhile."""
-    connection = await asyncpg.connect(EmbeddedPostgres(target.instance.data_dir / "postgres").dsn)
-    try:
-        async with connection.transaction():
-            await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-            yield connection
-    finally:
-        await connection.close()
+    dsn = EmbeddedPostgres(target.instance.data_dir / "postgres").dsn
+    return holding(dsn, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
 
 
 def _elsewhere(caller: Caller) -> Caller:

@@ -118,13 +118,16 @@ async def stage_import(dsn: str, import_id: str, count: int, *, given: Sequence[
 
 
 @asynccontextmanager
-async def holding(dsn: str, statement: str) -> AsyncIterator[None]:
-    """Inside the block a transaction of somebody else's holds the locks that the statement takes."""
+async def holding(dsn: str, statement: str, *values: object) -> AsyncIterator[asyncpg.Connection]:
+    """Inside the block a transaction of somebody else's holds the locks that the statement takes.
+
+    Gives its connection.
+    """
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction():
-            await connection.execute(statement)
-            yield
+            await connection.execute(statement, *values)
+            yield connection
     finally:
         await connection.close()
 

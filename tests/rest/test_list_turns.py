@@ -1,8 +1,7 @@
 """However many lists are read, half of the connections to the database are left to everything else."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import asyncpg
 import httpx
@@ -10,6 +9,7 @@ import pytest
 
 from broker.metrics import catalogue
 from broker.resources.catalogue import build_registry
+from tests.owners.support import holding
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -59,16 +59,9 @@ async def listed(product: Product) -> None:
     await product.publish("listed", {"event": "A#b"})
 
 
-@asynccontextmanager
-async def locked(dsn: str, table: str) -> AsyncIterator[asyncpg.Connection]:
+def locked(dsn: str, table: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
     """Nobody else reads a table meanwhile."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        async with connection.transaction():
-            await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-            yield connection
-    finally:
-        await connection.close()
+    return holding(dsn, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
 
 
 def queued(product: Product) -> int:
