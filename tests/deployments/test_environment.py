@@ -1,8 +1,13 @@
+import contextlib
 import mmap
+import os
 import re
 import socket
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from ray import _raylet
@@ -11,6 +16,7 @@ from ray._private import ray_constants
 from broker.deployments import ports
 from broker.deployments.environment import build_environment, joined_environment
 from broker.deployments.ingress_key import key_of_cluster
+from broker.deployments.port_locks import PortLocks
 from broker.deployments.ports import free_port, replica_ports, require_free
 from broker.deployments.ray_internals import haproxy
 from broker.deployments.worker_setup import relax
@@ -81,6 +87,48 @@ def test_free_ports_differ_and_are_none_that_the_system_gives_away() -> None:
     assert taken not in given
     assert len(set(given[:1_000])) == 1_000
     assert set(given).isdisjoint(range(int(first), int(last) + 1))
+
+
+def test_processes_that_start_at_once_are_given_other_ports() -> None:
+    """Nobody listens on them yet: an instance takes seconds from choosing a port to listening on it."""
+    code = (
+        "from broker.deployments.ports import free_port, internal_port\n"
+        "print(*(internal_port() for _ in range(60)), free_port(), flush=True)\n"
+        "input()"
+    )
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, text=True)
+            )
+            for _ in range(4)
+        ]
+        given = [port for process in processes for port in _line(process).split()]
+        held = int(given[-1])
+        with pytest.raises(OSError, match="no port"):
+            ports._find(iter([held]), range(held, held + 1), ())
+        for process in processes:
+            process.communicate("\n")
+    assert len(given) == 4 * 61
+    assert len(set(given)) == len(given)
+    assert ports._find(iter([held]), range(held, held + 1), ()) == held
+
+
+def test_file_of_ports_that_another_user_made_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "target").touch()
+    (tmp_path / f"broker-ports-{os.geteuid()}").symlink_to(tmp_path / "target")
+    assert PortLocks().take(30_000)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    (tmp_path / "broker-ports-4711").touch(0o600)
+    assert PortLocks().take(30_000)
+
+
+def _line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def test_proxy_of_serve_never_gets_a_port_of_an_ingress(

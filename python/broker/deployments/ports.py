@@ -5,6 +5,7 @@ import socket
 from collections.abc import Collection, Iterator
 from itertools import cycle
 
+from broker.deployments.port_locks import PortLocks
 from broker.setup_error import SetupError
 
 _REPLICA_PORTS = range(20_000, 30_000, 100)  # below the ports that the system hands out by itself
@@ -16,6 +17,7 @@ _INTERNAL_PORTS = range(30_000, 30_500)
 _FREE_PORTS = range(30_500, 32_768)
 _turns = cycle(random.sample(_FREE_PORTS, len(_FREE_PORTS)))
 _internal_turns = cycle(random.sample(_INTERNAL_PORTS, len(_INTERNAL_PORTS)))
+_locks = PortLocks()
 
 
 def require_free(host: str, port: int, setting: str) -> None:
@@ -31,9 +33,9 @@ def require_free(host: str, port: int, setting: str) -> None:
 def free_port() -> int:
     """A port of the loopback interface that nobody listens on at the moment.
 
-    It is one that the system gives to nobody by itself, so it stays free until whoever asked listens on it,
-    which may be many seconds later; and the next call in this process gives another. Raises OSError when none
-    is left.
+    It is one that the system gives to nobody by itself, and no process of this user is given it too, so it
+    stays free until whoever asked listens on it, which may be many seconds later. Raises OSError when none is
+    left.
     """
     return _find(_turns, _FREE_PORTS, ())
 
@@ -49,7 +51,7 @@ def internal_port(public: Collection[int] = ()) -> int:
 
 def _find(turns: Iterator[int], ports: range, excluded: Collection[int]) -> int:
     for port, _ in zip(turns, ports, strict=False):
-        if port in excluded:
+        if port in excluded or not _locks.take(port):
             continue
         # Without SO_REUSEADDR, as Serve's proxy binds: connections that ended in the last minute keep it out.
         with socket.socket() as strict:
