@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { Page } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
-import { until } from "../../client/test/product/world.js";
+import { logIn, openAdmin, until } from "../../client/test/product/world.js";
 import { askAudience, listEvents, makeShow } from "./show.js";
 import {
   admin,
@@ -78,6 +78,13 @@ describe("the dashboard", { concurrency: 2, timeout: 240_000 }, () => {
     const body = { event: "Text#show", metadata: { [MARKUP]: MARKUP, large: "ä".repeat(30_000) } };
     await admin.request("POST", "/programs/{programId}/events", { path: { programId: program }, body });
     const token = await admin.request("POST", "/users/me/tokens", { body: { name: MARKUP } });
+    const editor = await makeUser(admin, `${SHOWN}${newId().slice(0, 8)}`, "admin", []);
+    const hostile = openAdmin({ token: () => logIn(editor.username) });
+    await hostile.request("PUT", "/projects/{projectId}", {
+      path: { projectId: project },
+      body: { name: `project ${MARKUP}`.slice(0, 1000) },
+    });
+    hostile.close();
     const { page, close } = await visit(browser, { viewport: DESKTOP });
     page.on("dialog", () => assert.fail("a script ran"));
     await enter(page, "admin");
@@ -96,15 +103,26 @@ describe("the dashboard", { concurrency: 2, timeout: 240_000 }, () => {
         });
         await page.locator("td.meta").waitFor();
       }
+      if (screen === "audit") await page.getByRole("cell", { name: editor.username }).first().waitFor();
+      if (screen === "pictures") {
+        for (const text of [...CORPUS, `https://127.0.0.1/${SHOWN}`]) {
+          await page.getByLabel("Source").fill(text);
+          await page.getByLabel("Source").press("Enter"); // the browser itself refuses what is no address
+          assert.ok((await textOf(page)).includes(text));
+          await isInert(page, screen);
+        }
+        await page.getByRole("alert").waitFor();
+      }
       await isInert(page, screen);
       if ((await textOf(page)).includes(SHOWN)) shownOn.push(screen);
     }
     assert.deepEqual(
       Object.keys(SCREENS).filter((screen) => !shownOn.includes(screen)),
-      ["statistics", "pictures", "health"], // which show no text of anybody's
+      ["statistics", "health"], // which show no text of anybody's
     );
     await admin.request("DELETE", "/users/me/tokens/{tokenId}", { path: { tokenId: token.id } });
-    await admin.request("DELETE", "/users/{userId}", { path: { userId: user.id } });
+    for (const made of [user, editor])
+      await admin.request("DELETE", "/users/{userId}", { path: { userId: made.id } });
     await close();
   });
 
