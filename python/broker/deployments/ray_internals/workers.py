@@ -31,7 +31,7 @@ from broker.deployments.ray_internals.fork_client import JOB
 from broker.deployments.ray_internals.fork_server import start_fork_server
 
 _FORK_SERVER_PAUSE_S = 1.0
-_LOOK_S = 5.0  # at some files of /proc
+_LOOK_S = 1.0  # at one file of /proc
 _ANSWER_S = 5.0
 _START_S = 10.0  # a worker that is not there by then is asked for again
 _NOTICE_S = 0.3  # for the raylet to read that a worker's socket has closed
@@ -73,8 +73,11 @@ class RayWorkers:
         """
         clock = asyncio.get_running_loop().time
         asked_s = -_START_S
+        spare = 0
         while True:
-            if self.idle():
+            if not (spare and _is_idle(spare)):
+                spare = next(iter(self.idle()), 0)
+            if spare:
                 asked_s = -_START_S
             elif clock() - asked_s >= _START_S:
                 asked_s = clock()
