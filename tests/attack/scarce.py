@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from secrets import token_hex
 
 import asyncpg
 import orjson
@@ -52,9 +53,10 @@ async def _requests() -> AsyncIterator["list[asyncio.Task[Reply]]"]:
 
 async def _reports(caller: Caller, size: int) -> None:
     """Reports that take long; others log in and publish while all of them are read."""
+    names = token_hex(4)  # that no attack before has had put in a cache
     async with _requests() as reading, _slow_table(caller.target, "answer_polls") as database:
         for number in range(size):
-            report = caller.ask("GET", f"/responses/demo/none-{number}/results")
+            report = caller.ask("GET", f"/responses/demo/{names}-{number}/results")
             reading.append(asyncio.create_task(report))
         async with asyncio.timeout(_PATIENCE_S):
             while await database.fetchval(_WAITING) < _HALF:
