@@ -3,7 +3,8 @@
 What it holds itself: the claim to the data directory, the embedded PostgreSQL, and the conductor
 (`broker.deployments.conductor`), the process that has Ray and the parts on it. It neither imports Ray nor
 serves requests, so little can go wrong here. A part that dies is restarted by its owner: the server by
-`EmbeddedPostgres.supervise`, the conductor with the whole of Ray here, everything else by Ray and the conductor.
+`EmbeddedPostgres.supervise`, the conductor with the whole of Ray here, everything else by Ray and the
+conductor.
 
 When this process is killed, the conductor sees its input end and stops; what was killed along with it, is
 found by its mark at the next start on the same data directory.
