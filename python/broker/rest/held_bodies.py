@@ -1,12 +1,13 @@
 """How many bytes of request bodies an API replica holds in memory, and whose they are.
 
-A body is held from its first byte until its request is answered. Each has a bound of its own
-(`BROKER_BODY_LIMIT_BYTES`); without one for all together, whoever sends many of them slowly takes that times
-its connections. So they share so many bytes (`broker.concurrency.shares`): accounts are counted apart, in an
-account callers without a token apart from users, and there each address and each user by itself. Whatever
-strangers hold, there is room left for the request of somebody with a token.
+A body that comes in parts is held from its first byte until its request is answered. Each has a bound of its
+own (`BROKER_BODY_LIMIT_BYTES`); without one for all together, whoever sends many of them slowly takes that
+times its connections. So they share so many bytes (`broker.concurrency.shares`): accounts are counted apart,
+in an account callers without a token apart from users, and there each address and each user by itself.
+Whatever strangers hold, there is room left for the request of somebody with a token.
 
-What is streamed is not held: its reader takes it part by part.
+What is streamed is not held: its reader takes it part by part. Nor is a body that is there whole at once: it
+is no longer than what the server reads ahead, and nobody waits for more of it.
 """
 
 from broker.concurrency.shares import Asker, Shares
@@ -42,23 +43,23 @@ class HeldBodies:
 class HeldBody:
     """The body of one request."""
 
-    __slots__ = ("_asker", "_bytes", "_shares")
+    __slots__ = ("_asker", "_bytes", "_shares", "_whose")
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
+        self._whose: tuple[Principal, str] | None = None
         self._asker: Asker | None = None
         self._bytes = 0
 
     def belong_to(self, principal: Principal, address: str) -> None:
         """Say whose it is, before any of it is held."""
-        if principal.subject is None:
-            self._asker = Asker(f"{principal.account}/anybody", caller_of(address))
-        else:
-            self._asker = Asker(principal.account, principal.subject)
+        self._whose = principal, address
 
     def take(self, size: int) -> None:
         """Hold so many bytes more. Raises Unavailable where there is no room for them."""
-        assert self._asker is not None, "the door says whose a body is before it reads it"
+        if self._asker is None:
+            assert self._whose is not None, "the door says whose a body is before it reads it"
+            self._asker = _asker(*self._whose)
         self._shares.take(self._asker, size)
         self._bytes += size
 
@@ -67,3 +68,9 @@ class HeldBody:
         if self._asker is not None and self._bytes:
             self._shares.give_back(self._asker, self._bytes)
             self._bytes = 0
+
+
+def _asker(principal: Principal, address: str) -> Asker:
+    if principal.subject is None:
+        return Asker(f"{principal.account}/anybody", caller_of(address))
+    return Asker(principal.account, principal.subject)

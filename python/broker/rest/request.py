@@ -244,16 +244,16 @@ async def read_body(
     """The whole body; see `body_chunks`, which takes longer.
 
     Args:
-        held: counts what is in memory.
+        held: counts what is in memory of a body that comes in parts.
 
     Raises:
         Unavailable: there is no room for it; else as `body_chunks`.
     """
     _require_length(headers, limit_bytes)
     chunk, more = await _next_chunk(receive, waits)
-    _hold(chunk, len(chunk), limit_bytes, held)
-    if not more:
+    if not more and len(chunk) <= limit_bytes:
         return chunk
+    _hold(chunk, len(chunk), limit_bytes, held)
     whole = bytearray(chunk)  # a list of parts would take many times their bytes where each is short
     while more:
         chunk, more = await _next_chunk(receive, waits)
