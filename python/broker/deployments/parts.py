@@ -123,11 +123,8 @@ class Parts:
         dsn = await self._dsn
         await self._leased.until_held()
         await self._leased.within(self._start_parts(dsn))
-        # Images come last: a product without them is ready, too.
-        try:
-            await asyncio.wait_for(self._has_images.wait(), _IMAGES_S)
-        except TimeoutError:
-            tell({"warning": "no pictures are made yet; the log says why"})
+        if not self._succeeds:
+            await self._wait_for_images()
 
     async def _start_parts(self, dsn: str) -> None:
         # Describe the parts; nothing starts yet.
@@ -158,6 +155,7 @@ class Parts:
         if self._succeeds:
             # The one before goes on until its slots are taken: that is the last thing, so that it is short.
             await asyncio.gather(*doors)
+            await self._wait_for_images()
             await asyncio.gather(*slots)
         else:
             await asyncio.gather(*slots, *doors)
@@ -174,6 +172,13 @@ class Parts:
             self._keep(keep_running("spare worker", self._local.workers.keep_spare))
             self._keep(keep_running("fork server", self._local.workers.keep_server))
             self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
+
+    async def _wait_for_images(self) -> None:
+        """Wait for pictures, but not for long: a product without them is ready, too."""
+        try:
+            await asyncio.wait_for(self._has_images.wait(), _IMAGES_S)
+        except TimeoutError:
+            tell({"warning": "no pictures are made yet; the log says why"})
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
