@@ -219,7 +219,7 @@ attack: build ## What strangers, tenants, roles and neighbours may try, doubled 
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
 	touch $@
 
-bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, socket-votes, disruption, page, images, images-quality or http for one other, ARGS for options.
+bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, socket-votes, disruption, capacity, page, images, images-quality or http for one other, ARGS for options.
 	$(BIN)/python -m bench $(PART) $(ARGS)
 	$(if $(PART),,$(BIN)/python -m bench http)
 

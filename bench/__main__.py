@@ -14,6 +14,7 @@
     python -m bench tls [--viewers N] [--messages N] [--runs N] [--quick]
     python -m bench dashboard [--rate N] [--seconds S] [--runs N] [--quick]
     python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]
+    python -m bench capacity [--viewers N] [--programs P] … [--calibrate] [--check]
     python -m bench against DIRECTORY [http] [idle] [--runs N] [--seconds S] [--idle S]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
@@ -41,6 +42,7 @@ from bench import (
     viewers,
     votes,
 )
+from bench.capacity import command as capacity
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.images import command as images
@@ -142,6 +144,7 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 
 PARTS = {
     "against": against.main,
+    "capacity": capacity.main,
     "tls": tls.main,
     "dashboard": dashboard.main,
     "disruption": disruption.main,

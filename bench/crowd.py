@@ -26,14 +26,22 @@ class Crowd:
     """Viewers of one or more programs, connected and subscribed within the `with` block."""
 
     def __init__(
-        self, count: int, programs: int = 0, options: Sequence[str] = (), *, wishes: str = ""
+        self,
+        count: int,
+        programs: int = 0,
+        options: Sequence[str] = (),
+        *,
+        wishes: str = "",
+        gateways: int = 1,
     ) -> None:
         """`programs` of 0 is the one program `bench`; `options` go to the load clients.
 
         Args:
             wishes: query of the handshake, such as `alive=true`.
+            gateways: processes at least, which share the viewers.
         """
-        self._shares = divide(count, raise_open_files(count + SPARE_FILES) - SPARE_FILES)
+        most = min(raise_open_files(count + SPARE_FILES) - SPARE_FILES, -(-count // gateways))
+        self._shares = divide(count, most)
         subscribe = '{"programId":"bench-%"}' if programs else PROGRAM
         self._contender = Contender(
             "broker",

@@ -1,0 +1,1 @@
+"""How many nodes a show needs: a model that a reader can check with a pocket calculator."""
