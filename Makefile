@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTHON_DIRS := python tests bench docs
 # Rooms with quick tests (those of analytics and rpc draw many cases or wait for processes); files in which every test needs a server are not even read.
-UNIT_ROOMS := $(addprefix tests/,auth client concurrency domain fetching gateway metrics operations owners resources storage voting)
+UNIT_ROOMS := $(addprefix tests/,auth client concurrency domain fetching gateway metrics operations owners resources storage tracing voting)
 UNIT_FILES := $(addprefix tests/,test_architecture.py test_assertions.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
 FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
@@ -228,11 +228,11 @@ bench-peers: build ## Get the peers that the table compares with; the bench does
 
 lock: .venv/python.stamp ## Resolve the Python dependencies anew.
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-header --extra server --extra insightface --group dev --group docs pyproject.toml -o requirements.lock
+	    --no-emit-index-url --no-header --extra server --extra insightface --extra traces --group dev --group docs pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --group bench --constraint requirements.lock -o bench/requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-header --extra server --constraint requirements.lock pyproject.toml -o deploy/docker/requirements.lock
+	    --no-emit-index-url --no-header --extra server --extra traces --constraint requirements.lock pyproject.toml -o deploy/docker/requirements.lock
 
 manifests: ## Render deploy/kuberay by kustomize, as its tests and `kubectl apply -f` read it; KUSTOMIZE="kubectl kustomize" works too.
 	$(BIN)/python -m tests.deployments.manifests $(or $(KUSTOMIZE),kustomize build)

@@ -21,6 +21,7 @@ from broker.resources.catalogue import build_registry
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
 from broker.storage.migrations import migrate
+from broker.tracing.opening import open_tracer
 from broker.voting.counting.batches import BatchReply, VoteBatch
 from broker.voting.counting.counter import Counter
 from broker.voting.counting.linked_counters import LinkedCounters
@@ -156,6 +157,9 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
         stack.push_async_callback(counter.close)
         counters = LinkedCounters(known, clock, ids, [CounterLink(counter)])
         stack.push_async_callback(counters.close)
+        tracer = open_tracer(known, "api", clock)
+        if tracer is not None:
+            stack.push_async_callback(tracer.close)
         health = {"database": "ok", "owners": "ok", "gateways": "ok"}
         services = build_services(
             known,
@@ -166,6 +170,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
             owners=owners,
             counters=counters,
             health=health_of(known, clock, health),
+            tracer=tracer,
         )
         stack.push_async_callback(services.close)
         product = Product(services, app_of(services), owners, clock, health)

@@ -30,6 +30,10 @@ BREAKS = {
     ),
     "Only storage speaks SQL": ("resources/querying", "import asyncpg"),
     "Only actors and deployments know Ray": ("owners/placing", "import ray"),
+    "Only tracing knows OpenTelemetry, and only where traces are sent": (
+        "gateway/tracing",
+        "import opentelemetry",
+    ),
     "Doors, operations and what is below them reach Ray in no way": (
         "resources/reaching",
         "import broker.actors.pool",

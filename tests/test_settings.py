@@ -142,6 +142,9 @@ def test_every_text_has_a_rule_or_needs_none() -> None:
         ("BROKER_CLIENT_IDS", "Vision Mixer", "names without spaces"),
         ("BROKER_FETCH_ALLOW_HOSTS", "inner:70000", "host[:port]"),
         ("BROKER_IDENTITY_ALLOW_HOSTS", "https://id", "host[:port]"),
+        ("BROKER_TRACES_URL", "127.0.0.1:4318", "http:// or https://"),
+        ("BROKER_TRACES_URL", "ftp://127.0.0.1/v1/traces", "http:// or https://"),
+        ("BROKER_TRACES_URL", "https://ada:secret@collector/v1/traces", "without a user name"),
         ("BROKER_MATOMO_URL", "matomo.example.org", "http(s)://host[:port][/path]"),
         ("BROKER_MATOMO_URL", "https://root:secret@matomo.example.org", "http(s)://host[:port][/path]"),
         ("BROKER_MATOMO_URL", "https://matomo.example.org/?module=API", "http(s)://host[:port][/path]"),
@@ -197,6 +200,8 @@ def test_senders_of_proxy_headers_are_trusted_and_are_not_the_product(
         ("BROKER_DATABASE_URL", "postgresql:///broker?host=/run/postgresql"),
         ("BROKER_DATABASE_URL", "postgres://u:p@a:5432,b:5432/broker?target_session_attrs=primary"),
         ("BROKER_FETCH_ALLOW_HOSTS", "inner,[::1]:80,10.0.0.1:65535"),
+        ("BROKER_TRACES_URL", "http://[::1]:4318/v1/traces"),
+        ("BROKER_TRACES_SAMPLE", "1"),
         ("BROKER_MATOMO_URL", "http://127.0.0.1:33080/analytics/"),
     ],
 )

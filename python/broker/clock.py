@@ -37,6 +37,11 @@ def boot_s() -> float:
     return time.clock_gettime(_BOOT)
 
 
+def wall_ns() -> int:
+    """Nanoseconds since the epoch by the machine's wall clock, for spans that last microseconds."""
+    return time.time_ns()
+
+
 def to_datetime(ms: int) -> datetime:
     """The UTC datetime of `ms` milliseconds since the epoch."""
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)

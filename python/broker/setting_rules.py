@@ -215,6 +215,10 @@ RULES: Mapping[str, SettingRule] = {
     "trusted_proxies": _NETWORKS,
     "proxy_protocol": _NETWORKS,
     "ws_unlimited_addresses": _NETWORKS,
+    "traces_url": SettingRule(
+        lambda text: _is_url(text, ("http", "https")),
+        "a URL that begins with http:// or https://, without a user name",
+    ),
     "log_level": _choice("debug", "info", "warning", "error"),
     "gateway_send": _choice("auto", "io_uring", "send"),
     "faces_models": SettingRule(_is_directory, "a directory that exists"),

@@ -140,6 +140,19 @@ class Settings:
         low=1 << 20,
     )
 
+    traces_url: str = _setting(
+        "",
+        "Where traces of publishes are sent, by OTLP over HTTP, such as `http://127.0.0.1:4318/v1/traces`;"
+        " empty sends none.",
+    )
+    traces_sample: float = _setting(
+        0.01,
+        "Share of publishes over HTTP that are traced. A caller with a token may ask for a trace by the"
+        " header `traceparent`.",
+        low=0,
+        high=1,
+    )
+
     owners: int = _setting(
         1,
         "Number of program owners at the first start, one process each; one can order thousands of programs."

@@ -9,6 +9,7 @@ import typer
 from broker.cli.output import write_line
 from broker.deployments.supervisor import Supervisor
 from broker.settings import Settings
+from broker.tracing.opening import require_installed
 
 _WIDTH = 11
 
@@ -64,6 +65,8 @@ def up(
         from broker.operations.image_warmer import check_options
 
         check_options(settings)
+    if settings.traces_url:
+        require_installed()
     asyncio.run(Supervisor(settings, report).run())
 
 

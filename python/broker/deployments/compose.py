@@ -21,6 +21,7 @@ from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
 from broker.storage.placements import Placements
+from broker.tracing.opening import open_tracer
 from broker.voting.counting.linked_counters import LinkedCounters
 
 
@@ -56,6 +57,9 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         clock = await DatabaseClock.open(database)
         stack.push_async_callback(cancel_and_wait, keep_running("clock", clock.run))
         ids = IdSource(clock)
+        tracer = open_tracer(settings, kind, clock)
+        if tracer is not None:
+            stack.push_async_callback(tracer.close)
         # Authentication, whose keys may come from other servers.
         fetcher = Fetcher(FetchConfig(AllowList(settings.identity_allow_hosts)))
         stack.push_async_callback(fetcher.close)
@@ -92,6 +96,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
             counters=counters,
             health=ProductHealth(settings, clock, checks.check),
             ingress_host=ingress_host(on_this_node(settings)),
+            tracer=tracer,
         )
         stack.push_async_callback(services.close)
         exporter.add(auth.figures)

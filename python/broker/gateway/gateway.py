@@ -21,6 +21,7 @@ from broker.gateway.sessions import Sessions
 from broker.gateway.statistics import Sampler
 from broker.gateway.subscriptions import Subscriptions
 from broker.gateway.topics import Followed, FollowedTopics
+from broker.gateway.traced_deliveries import TracedDeliveries
 from broker.gateway.upcalls import (
     AccessChange,
     Authenticate,
@@ -107,6 +108,10 @@ class Gateway:
         self._topics = FollowedTopics(self._server, self._attributes_changed)
         self._feed = make_feed(self._topics.take_entries)
         self._topics.use(self._feed)
+        self._deliveries: TracedDeliveries | None = None
+        if services.tracer is not None:
+            self._deliveries = TracedDeliveries(services.tracer, self._server, services.clock)
+            self._feed.follow_traces(self._deliveries)
         self._projects = ProjectChannels(self._topics, self._server, services)
         self._views = ProgramViews(self._topics, self._server, services.ids)
         self._backfill = Backfill(self._server, self._feed, settings.history_events)
@@ -220,6 +225,8 @@ class Gateway:
         await self._projects.close()
         await self._topics.close()
         await self._feed.close()
+        if self._deliveries is not None:
+            await self._deliveries.close()
         await asyncio.to_thread(self._server.stop)
         try:
             await self._gateways.remove(self._id)

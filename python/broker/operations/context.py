@@ -42,6 +42,7 @@ class Context:
         ordered: called by a handler once the order of its effect is fixed (a publish is in its owner's
             queue), so that a door may start the connection's next request before this one is answered.
         votes_before: waits until the votes that the connection sent before are counted; None over REST.
+        trace: what names the span of a request that is traced; None of the others.
     """
 
     services: "Services"
@@ -60,6 +61,7 @@ class Context:
     ordered: Callable[[], None] = field(default=nobody_waits)
     votes_before: Callable[[], Awaitable[None]] | None = None
     told: list[Callable[[], Awaitable[None]]] | None = None
+    trace: str | None = None
 
     @property
     def caller(self) -> Caller:

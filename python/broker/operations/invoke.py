@@ -37,6 +37,7 @@ from broker.operations.etags import etag_of
 from broker.operations.registry import Effect, Operation
 from broker.operations.rendering import result_json
 from broker.operations.results import Json, Result
+from broker.tracing.contexts import trace_id_of
 
 MAX_KEY_CHARACTERS = 255
 
@@ -280,6 +281,8 @@ def _log_failure(operation: Operation, context: Context, error: Exception) -> No
         "account": context.principal.account,
         "error": type(error).__name__,
     }
+    if context.trace is not None:
+        fields["traceId"] = trace_id_of(context.trace)
     if isinstance(error, BrokerError):
         fields["text"] = error.log_text or error.message
         _log.warning("operation_failed", extra=fields)

@@ -125,6 +125,7 @@ class Operation:
             (`broker.operations.lists`), and so does each page of a streamed result.
         admit: takes from the rate of the caller's address, and raises SlowDown; reads nothing. It is called
             before anything is read, the idempotency key too: a repeat counts as another call.
+        is_traced: whether requests over HTTP may be traced (`broker.tracing`).
         honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
@@ -146,6 +147,7 @@ class Operation:
     has_cursor: bool = False
     is_list: bool = False
     admit: Callable[[Context, Any], None] | None = None
+    is_traced: bool = False
     honours_if_match: bool = False
     limit: int | None = None
     example: Mapping[str, Any] | None = None

@@ -42,6 +42,7 @@ from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
 from broker.storage.users import Users
+from broker.tracing.tracer import Tracer
 from broker.voting.counting.client import Counters
 from broker.voting.polls.audience import Audience, build_audience
 
@@ -52,6 +53,7 @@ class Services:
 
     `recorder` counts what the process itself takes, None while the statistics are off. Who opened the
     services runs it and closes it, runs `image_warmer` where that is on, and closes what was passed in.
+    `tracer` is None while traces are off.
     """
 
     settings: Settings
@@ -89,6 +91,7 @@ class Services:
     image_purges: ImagePurges
     image_warmer: ImageWarmer
     health: ProductHealth
+    tracer: Tracer | None
 
     async def close(self) -> None:
         """End what runs in them."""
@@ -110,6 +113,7 @@ def build_services(
     health: ProductHealth,
     fetcher: Fetcher | None = None,
     ingress_host: str = "127.0.0.1",
+    tracer: Tracer | None = None,
 ) -> Services:
     """The services of one process over one database.
 
@@ -203,4 +207,5 @@ def build_services(
             clock,
         ),
         health=health,
+        tracer=tracer,
     )

@@ -9,7 +9,7 @@ from broker.owners.placement import OWNER
 from broker.settings import Settings
 
 if TYPE_CHECKING:
-    from broker.owners.commands import Command, CommandReply
+    from broker.owners.commands import CarriedCommand, CommandReply
     from broker.owners.owner import Owner
     from broker.owners.protocol import Entry, Head
     from broker.owners.sessions import Follow, PollReply
@@ -29,7 +29,7 @@ class OwnerActor(SlotActor["Owner"]):
         self._open = Owner.start
 
     async def submit(
-        self, commands: "Sequence[Command]", wait_s: float
+        self, commands: "Sequence[CarriedCommand]", wait_s: float
     ) -> "list[CommandReply] | BrokerError":
         """Apply commands in order; each has its own reply."""
         owner = await self._get()

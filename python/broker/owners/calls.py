@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from broker.errors import BrokerError
-from broker.owners.commands import Command, CommandReply
+from broker.owners.commands import CarriedCommand, CommandReply
 from broker.owners.protocol import Entry, Head
 from broker.owners.sessions import Follow, PollReply
 from broker.rpc.calls import Calls, SlotCalls
@@ -13,7 +13,9 @@ from broker.rpc.calls import Calls, SlotCalls
 class OwnerCalls(SlotCalls, Protocol):
     """The owner's side is `broker.owners.actor.OwnerActor`; what the calls do is `Owner`'s."""
 
-    async def submit(self, commands: Sequence[Command], wait_s: float) -> list[CommandReply] | BrokerError:
+    async def submit(
+        self, commands: Sequence[CarriedCommand], wait_s: float
+    ) -> list[CommandReply] | BrokerError:
         """Apply commands in order; each has its own reply."""
 
     async def nudge(self, account: str, channel: str) -> None:

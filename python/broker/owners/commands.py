@@ -66,6 +66,16 @@ class Publish(ProgramCommand[Accepted], frozen=True):
     key: IdempotencyKey | None
 
 
+class TracedPublish(Publish, tag="Publish", frozen=True):
+    """A publish as a link takes it: one that is not traced has no `trace`, and no byte for it.
+
+    `trace` names the span that it is a part of (`broker.tracing.contexts`). A process that knows no traces
+    reads a plain `Publish`.
+    """
+
+    trace: str | None = None
+
+
 class EventChanges(TypedDict, total=False):
     """New values of an event's fields; `metadata` is compact JSON."""
 
@@ -149,7 +159,10 @@ class DeleteProgram(ProgramCommand[None], frozen=True):
     key: IdempotencyKey | None = None
 
 
-Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
+_Other = UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
+Command = Publish | _Other
+CarriedCommand = TracedPublish | _Other
+"""A command as it comes out of a link."""
 CommandReply = Accepted | Imported | Program | Kept | BrokerError | bytes | int | None
 
 EXCLUSIVE = (DeleteEvents, AdoptImport, UpdateProgram, DeleteProgram)

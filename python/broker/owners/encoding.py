@@ -42,6 +42,7 @@ _METHODS = {"event": "event", "updated": "eventUpdated", "deleted": "eventDelete
 
 
 _ID = b'"id":"'
+_TRACE = "trace"
 
 
 def message_id(params: bytes) -> str:
@@ -88,12 +89,30 @@ def gone_entry(program_id: str, epoch: str, seq: int) -> Entry:
 
 def attributes_entry(epoch: str, seq: int, attributes: Attributes) -> Entry:
     """The entry that tells a topic's new attributes; its `seq` is where the topic stands."""
-    fields = {
+    return Entry(EntryKind.ATTRIBUTES, epoch, seq, "", orjson.dumps(_fields_of(attributes)))
+
+
+def trace_entry(epoch: str, seq: int, attributes: Attributes, trace: str) -> Entry:
+    """The entry before the pushes of a publish that is traced; `trace` names the span of the publish.
+
+    It repeats the topic's attributes: a gateway that knows no traces takes it for news that it has already.
+    """
+    fields = _fields_of(attributes) | {_TRACE: trace}
+    return Entry(EntryKind.ATTRIBUTES, epoch, seq, "", orjson.dumps(fields))
+
+
+def find_traces(entries: Iterable[Entry]) -> list[str]:
+    """The spans of publishes that are traced, in the order of their entries."""
+    told = (orjson.loads(entry.params) for entry in entries if entry.kind == EntryKind.ATTRIBUTES)
+    return [fields[_TRACE] for fields in told if _TRACE in fields]
+
+
+def _fields_of(attributes: Attributes) -> dict[str, object]:
+    return {
         "public": attributes.public,
         "projectId": attributes.project_id,
         "freeContexts": attributes.free_contexts,
     }
-    return Entry(EntryKind.ATTRIBUTES, epoch, seq, "", orjson.dumps(fields))
 
 
 def parse_attributes(params: bytes) -> Attributes:

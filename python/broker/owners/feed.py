@@ -1,6 +1,7 @@
 """A gateway's client of the owners: follows topics by long polls with cursors."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from broker.owners.protocol import Cursor, Entry, Head
@@ -13,6 +14,13 @@ It is called on the event loop and must not block.
 
 HeadSeen = Callable[[str, Head], None]
 """Hears where a topic stands at its owner, on the event loop; must not block."""
+
+
+class HandOvers(Protocol):
+    """Is told when the sink gets entries, so that traced ones can be followed."""
+
+    def handed_over(self, topic: str, entries: Sequence[Entry]) -> AbstractContextManager[None]:
+        """The block gives the entries to the sink; they are as they came, with those that name traces."""
 
 
 class Feed(Protocol):
@@ -48,6 +56,9 @@ class Feed(Protocol):
         topic whose owner does not answer, does not know whether it is the owner still, or is not sure what
         the database has.
         """
+
+    def follow_traces(self, hand_overs: HandOvers) -> None:
+        """Tell `hand_overs` of what the sink gets; called at most once, before anything is followed."""
 
     async def close(self) -> None:
         """Leave all owners and end the polls."""

@@ -23,7 +23,7 @@ from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.encoding import attributes_entry, gone_entry, message_id, parse_attributes
-from broker.owners.feed import HeadSeen, Sink
+from broker.owners.feed import HandOvers, HeadSeen, Sink
 from broker.owners.known_placement import KnownPlacement
 from broker.owners.moved import Moved
 from broker.owners.placement import OWNER
@@ -93,6 +93,7 @@ class LinkedFeed:
         self._followings: dict[str, _Following] = {}
         self._name = ids.uuid7()
         self._sink = sink
+        self._hand_overs: HandOvers | None = None
         self._links = SlotLinks(OWNER, OWNER_CALLS, links)
         self._polls: dict[int, _Poller] = {}
         self._placement = placement or KnownPlacement(settings.owners)
@@ -142,6 +143,10 @@ class LinkedFeed:
             asked.setdefault(self._poller(topic), []).append(topic)
         await asyncio.gather(*(poller.ask_heads(names, seen) for poller, names in asked.items()))
 
+    def follow_traces(self, hand_overs: HandOvers) -> None:
+        """Tell `hand_overs` of what the sink gets."""
+        self._hand_overs = hand_overs
+
     async def close(self) -> None:
         """End all sessions and links."""
         self._followings.clear()
@@ -182,7 +187,12 @@ class LinkedFeed:
         poller = self._polls.get(index)
         if poller is None:
             poller = self._polls[index] = _Poller(
-                self._links[index], f"{self._name}/{index}", self._sink, self._forget, self._placement.learn
+                self._links[index],
+                f"{self._name}/{index}",
+                self._sink,
+                self._hand_overs,
+                self._forget,
+                self._placement.learn,
             )
         return poller
 
@@ -210,12 +220,19 @@ class _Poller:
     """The session at one owner."""
 
     def __init__(
-        self, link: Link, name: str, sink: Sink, forget: Any, learn: Callable[[Moved], None]
+        self,
+        link: Link,
+        name: str,
+        sink: Sink,
+        hand_overs: HandOvers | None,
+        forget: Any,
+        learn: Callable[[Moved], None],
     ) -> None:
         self._learn = learn
         self._link = link
         self._name = name
         self._sink = sink
+        self._hand_overs = hand_overs
         self._forget = forget
         self._followings: dict[int, _Following] = {}
         self._life = 0
@@ -451,7 +468,11 @@ class _Poller:
         if news[-1].kind == EntryKind.GONE:
             self._forget(following)
         try:
-            self._sink(following.topic, news)
+            if self._hand_overs is None:
+                self._sink(following.topic, news)
+            else:
+                with self._hand_overs.handed_over(following.topic, entries):
+                    self._sink(following.topic, news)
         except Exception:
             _log.exception("sink_failed", extra={"topic": following.topic})
 

@@ -34,6 +34,7 @@ from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost, program_topic
 from broker.owners.sessions import POLL_WAIT_S, Follow, GatewaySession, GatewaySessions, PollReply
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
+from broker.owners.traced_publishes import TracedCommands
 from broker.owners.writer import WRITER_LIMITS, Writer
 from broker.settings import Settings
 from broker.storage.database import Database
@@ -48,6 +49,7 @@ from broker.storage.programs import Programs
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
+from broker.tracing.opening import open_tracer
 
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
@@ -105,6 +107,7 @@ class Owner:
             self._slot,
         )
         self._housekeeping = Housekeeping(settings, database, clock)
+        self._tracer = open_tracer(settings, self._slot, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._held_s = clock.monotonic_s()  # when it had the slot for certain
         self._restores = restores
@@ -189,6 +192,8 @@ class Owner:
         if self._recorder is not None:
             await self._recorder.close()
         await self._database.close()
+        if self._tracer is not None:
+            await self._tracer.close()
 
     # -- publishing
 
@@ -200,8 +205,11 @@ class Owner:
         mine = commands
         if self._placement.owners > 1 or self._index:
             mine = [each for each in commands if self._has(program_topic(each.account, each.program_id))]
-        call = self._writer.submit(mine, wait_s)
+        traced = None if self._tracer is None else TracedCommands(mine, self._tracer, self._slot)
+        call = self._writer.submit(mine if traced is None else traced.commands, wait_s)
         await call.done
+        if traced is not None:
+            traced.end(call.replies)
         if len(mine) == len(commands):
             return call.replies
         self._asked_astray.set()

@@ -48,6 +48,7 @@ from broker.owners.commands import (
     Imported,
     Kept,
     Publish,
+    TracedPublish,
     UpdateEvent,
     UpdateProgram,
 )
@@ -59,6 +60,7 @@ from broker.owners.encoding import (
     event_json,
     gone_entry,
     reset_entry,
+    trace_entry,
 )
 from broker.owners.protocol import Attributes, Caller, Entry, EntryKind
 
@@ -149,6 +151,8 @@ class Sequencer:
         accepted_ms = self._accepted_ms(head)
         events = []
         entries = self.entries.setdefault((command.account, command.program_id), []) if command.events else []
+        if isinstance(command, TracedPublish) and command.trace is not None:
+            entries.append(trace_entry(head.epoch, head.seq, attributes_of(head), command.trace))
         seq = head.seq
         for new in command.events:
             seq += 1

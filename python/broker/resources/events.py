@@ -29,7 +29,14 @@ from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program, check_publisher
 from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Json
-from broker.owners.commands import DeleteEvent, DeleteEvents, EventChanges, Publish, UpdateEvent
+from broker.owners.commands import (
+    DeleteEvent,
+    DeleteEvents,
+    EventChanges,
+    Publish,
+    TracedPublish,
+    UpdateEvent,
+)
 from broker.owners.encoding import batch_json
 from broker.owners.protocol import NewEventRow
 from broker.resources.event_lists import (
@@ -202,7 +209,10 @@ async def _publish(context: Context, params: PublishParams) -> Json:
 async def _in_order(context: Context, program_id: str, rows: Sequence[NewEventRow]) -> list[bytes]:
     """Publish, and say when the order is fixed: the next request of a connection need not wait for more."""
     services, account = context.services, context.principal.account
-    command = Publish(services.ids.uuid7(), account, program_id, tuple(rows), context.key)
+    id_, events, key = services.ids.uuid7(), tuple(rows), context.key
+    command = Publish(id_, account, program_id, events, key)
+    if context.trace is not None:
+        command = TracedPublish(id_, account, program_id, events, key, context.trace)
     publishing = services.owners.submit(command)
     if context.ordered is nobody_waits:
         return (await publishing).events
@@ -339,6 +349,7 @@ OPERATIONS = of_resource(
             locates_itself=True,
         ),
         is_owners=True,
+        is_traced=True,
         example=_EXAMPLE_EVENT | {"programId": "final-2026"},
     ),
     Operation(

@@ -51,6 +51,7 @@ class AccessLog:
             status=exchange.status,
             duration_s=duration_s,
             sent_bytes=exchange.sent_bytes,
+            trace_id=exchange.trace_id,
         )
 
     def add(
@@ -65,8 +66,9 @@ class AccessLog:
         status: int,
         duration_s: float,
         sent_bytes: int,
+        trace_id: str | None = None,
     ) -> None:
-        """Log a request by what is known of it."""
+        """Log a request by what is known of it. Args: trace_id: of one that is traced."""
         if not _log.isEnabledFor(logging.INFO):
             return
         fields = {
@@ -80,6 +82,8 @@ class AccessLog:
             "durationS": round(duration_s, 6),
             "sentBytes": sent_bytes,
         }
+        if trace_id is not None:
+            fields["traceId"] = trace_id
         self._lines.append(b"%b,%b" % (self._head, orjson.dumps(fields, default=repr)[1:]))
         if len(self._lines) >= _LINES:
             self.flush()

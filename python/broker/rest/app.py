@@ -54,6 +54,7 @@ from broker.rest.sites import SITES
 from broker.rest.start_page import start_page
 from broker.rest.static_files import StaticFiles
 from broker.settings import Settings
+from broker.tracing.requests import RequestTraces
 
 _DOCUMENTS: Mapping[str, Callable[[Registry, Settings], dict[str, Any]]] = {
     "api/v1/openapi.json": openapi_document,
@@ -90,6 +91,8 @@ class RestApp(Door):
         self._services = services
         self._waits = Deadlines(PART_S, services.clock)
         self._bodies = HeldBodies(services.settings.http_waiting_bytes, services.settings.body_limit_bytes)
+        tracer, share = services.tracer, services.settings.traces_sample
+        self._traces = None if tracer is None else RequestTraces(tracer, share, services.clock)
         self._hosts: dict[bytes, str] = {}  # the account of each that was asked for
         self._routes = RouteTable(registry.routed)
         self._documents = {
@@ -188,6 +191,13 @@ class RestApp(Door):
                 raise InvalidRequest("give the parameters in the query or in the body, not in both")
             fields |= sent if endpoint.has_body else _no_fields(sent)
         # The call.
+        if self._traces is not None and operation.is_traced and not principal.is_anonymous:
+            exchange.trace = self._traces.begin(
+                headers.get(b"traceparent"),
+                account,
+                exchange.began_s,
+                {"broker.operation": operation.name, "broker.request_id": exchange.request_id},
+            )
         context = Context(
             services=services,
             principal=principal,
@@ -199,6 +209,7 @@ class RestApp(Door):
             headers=_texts(headers) if route.is_proxy else {},
             accept=accept,
             body=body,
+            trace=None if exchange.trace is None else exchange.trace.context,
         )
         exchange.has_effect = operation.effect is not Effect.NONE
         fields = merge_path(fields, endpoint, values)

@@ -95,6 +95,7 @@ class Door(ABC):
             is_head=method == "HEAD",
             if_none_match=known,
             error_cache=self.error_cache,
+            began_s=began_s,
         )
         # Serve the request; an error becomes a reply unless the reply has begun.
         task = self._deadlines.begin()
@@ -113,11 +114,11 @@ class Door(ABC):
             await exchange.error(kind("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
-                _log.warning("request_failed", extra=_failure(request_id, error))
+                _log.warning("request_failed", extra=_failure(exchange, error))
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
             await self._send_error(exchange, error, headers, receive)
         except Exception as error:
-            _log.error("request_failed", extra=_failure(request_id, error), exc_info=error)
+            _log.error("request_failed", extra=_failure(exchange, error), exc_info=error)
             if exchange.has_begun:
                 raise
             await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
@@ -127,6 +128,8 @@ class Door(ABC):
             HTTP_RESPONSES.add(_STATUS_CLASSES[exchange.status // 100])
             duration_s = clock.monotonic_s() - began_s
             self._access_log.write(scope, headers.get(b"host", b""), caller.address, exchange, duration_s)
+            if exchange.trace is not None:
+                exchange.trace.end({"http.response.status_code": exchange.status})
 
     async def _send_error(
         self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
@@ -140,8 +143,11 @@ class Door(ABC):
         await exchange.error(error, extra)
 
 
-def _failure(request_id: str, error: Exception) -> dict[str, str]:
-    return {"requestId": request_id, "error": type(error).__name__}
+def _failure(exchange: Exchange, error: Exception) -> dict[str, str]:
+    fields = {"requestId": exchange.request_id, "error": type(error).__name__}
+    if exchange.trace_id is not None:
+        fields["traceId"] = exchange.trace_id
+    return fields
 
 
 def header_text(headers: Headers, name: bytes) -> str | None:

@@ -15,6 +15,8 @@ from broker.rest.asgi import Receive, Send
 from broker.rest.headers import EVERY_REPLY, RawHeader
 from broker.rest.request import ClientGone
 from broker.rest.routing import Endpoint
+from broker.tracing.contexts import trace_id_of
+from broker.tracing.tracer import Span
 
 PREFLIGHT: tuple[RawHeader, ...] = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
@@ -34,12 +36,13 @@ class Exchange:
     """One reply on its way; knows whether it has begun and how large it became.
 
     `has_effect` once something runs that changes something. `error_cache` is the `Cache-Control` of an error
-    that says something of what was asked for.
+    that says something of what was asked for. `began_s` is when its request came, in monotonic seconds, and
+    `trace` the span of a request that is traced.
     """
 
     __slots__ = (
         "_if_none_match", "_is_head", "_is_over", "_is_watched", "_receive", "_send",
-        "error_cache", "has_effect", "request_id", "sent_bytes", "status",
+        "began_s", "error_cache", "has_effect", "request_id", "sent_bytes", "status", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +54,7 @@ class Exchange:
         is_head: bool,
         if_none_match: str | None = None,
         error_cache: bytes = b"no-store",
+        began_s: float = 0.0,
     ) -> None:
         """Remember how to reply.
 
@@ -64,7 +68,9 @@ class Exchange:
         self._is_over = False  # all of it has been handed over, or there is nothing to wait for
         self._is_watched = False
         self.request_id = request_id
+        self.began_s = began_s
         self.error_cache = error_cache
+        self.trace: Span | None = None
         self.has_effect = False
         self.status = 0
         self.sent_bytes = 0
@@ -73,6 +79,11 @@ class Exchange:
     def has_begun(self) -> bool:
         """Whether the status has been sent, so that an error can no longer be told."""
         return self.status != 0
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id of the request's trace, for logs; None when it is not traced."""
+        return None if self.trace is None else trace_id_of(self.trace.context)
 
     async def whole(
         self, status: int, body: bytes, media_type: str, headers: Iterable[RawHeader] = ()
