@@ -5,7 +5,6 @@ application and not as layers of middleware because every layer costs each publi
 layer that runs handlers in another task breaks context variables.
 """
 
-import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -66,16 +65,11 @@ _ACCOUNTS = 1_000  # remembered at a time
 _HOSTS = 1_000
 _HOST_BYTES = 256  # a stranger does not fill the memory with longer ones
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
-# Of each hundred; 0 is a client that hung up first.
-_STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 _PICTURES = f"{PICTURES}/".encode()
 _PICTURES_S = 2
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
-_NOBODY = CallOrigin("", is_operator=False)
 _FOR_OPERATORS = {"readyz", "metrics"}
-
-_log = logging.getLogger(__name__)
 
 
 def build_app(services: Services, registry: Registry) -> "RestApp":
@@ -288,22 +282,19 @@ class RestApp(Door):
         page = self._pages.get(name)
         if page is None or (name in _FOR_OPERATORS and not caller.is_operator):
             raise NotFound("there is nothing at this path")
-        if method not in ("GET", "HEAD"):
-            raise _wrong_method("GET, HEAD")
+        _require_read(method)
         await page(exchange)
 
     async def _serve_start(self, method: str, headers: Headers, exchange: Exchange) -> None:
         """Say where things are."""
-        if method not in ("GET", "HEAD"):
-            raise _wrong_method("GET, HEAD")
+        _require_read(method)
         body, media_type, extra = start_page(headers)
         await exchange.whole(200, body, media_type, extra)
 
     async def _serve_site(
         self, site: StaticFiles, method: str, segments: list[str], headers: Headers, exchange: Exchange
     ) -> None:
-        if method not in ("GET", "HEAD"):
-            raise _wrong_method("GET, HEAD")
+        _require_read(method)
         if len(segments) == 1:  # what the page names is relative to its folder
             await exchange.whole(308, b"", "", [(b"location", f"/{segments[0]}/".encode())])
             return
@@ -313,8 +304,7 @@ class RestApp(Door):
         if method == "OPTIONS":
             await exchange.whole(204, b"", "", [(b"allow", b"GET, HEAD, OPTIONS"), *PREFLIGHT])
             return
-        if method not in ("GET", "HEAD"):
-            raise _wrong_method("GET, HEAD, OPTIONS")
+        _require_read(method, "GET, HEAD, OPTIONS")
         await exchange.whole(200, document, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
 
     async def _serve_healthz(self, exchange: Exchange) -> None:
@@ -346,6 +336,11 @@ class RestApp(Door):
     async def _serve_docs(self, exchange: Exchange) -> None:
         """The reference for people."""
         await exchange.whole(200, docs.page(), "text/html; charset=utf-8", docs.headers())
+
+
+def _require_read(method: str, allow: str = "GET, HEAD") -> None:
+    if method not in ("GET", "HEAD"):
+        raise _wrong_method(allow)
 
 
 def _wrong_method(allow: str) -> MethodNotAllowed:
