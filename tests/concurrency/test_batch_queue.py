@@ -99,6 +99,12 @@ async def test_the_end_settles_everything(door: Door) -> None:
     assert door.given_up == [("a", True), ("b", False), ("c", False)]
 
 
+async def test_the_end_settles_what_came_before_the_task_began(door: Door) -> None:
+    door.queue.add("a", 1)
+    await door.queue.close()
+    assert door.given_up == [("a", False)]
+
+
 def test_a_batch_ends_before_the_first_item_that_may_not_join() -> None:
     backlog: Backlog[str] = Backlog(LIMITS)
     for item in ("a", "b", "A", "c"):

@@ -153,6 +153,8 @@ class BatchQueue(Generic[T]):
         """End the task and give up what waits. Idempotent."""
         self._closed = True
         await cancel_and_wait(self._task)
+        for item in self._backlog.clear():  # of a task that was cancelled before it began
+            self._give_up(item, False)
 
     async def _run(self) -> None:
         batch: list[T] = []
