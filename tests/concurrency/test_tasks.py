@@ -36,9 +36,6 @@ OTHERS = {
         "_first_of": "some waits, which this function awaits",
     },
     "gateway/lanes.py": {"_begin": "one call, which is answered whatever it ends with"},
-    "images/faces/batcher.py": {
-        "submit": "it answers what waits when it ends, and the next picture starts it"
-    },
     "images/faces/finder.py": {"start": "one loading of models, which its callers await"},
     "resources/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
     "operations/image_warmer.py": {

@@ -5,11 +5,10 @@ do neither: it delays the lone item, and says nothing of how busy the network is
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from broker.concurrency.tasks import cancel_and_wait
+from broker.concurrency.batch_queue import BatchLimits, BatchQueue
 from broker.images.errors import FacesUnavailable
 
 Item = TypeVar("Item")
@@ -30,11 +29,14 @@ class FaceBatcher(Generic[Item, ResultT]):
             waiting: items that wait for their batch; more are refused.
         """
         self._run = run
-        self._largest = largest
-        self._most_waiting = waiting
-        self._waiting: deque[tuple[Item, asyncio.Future[ResultT]]] = deque()
-        self._worker: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._queue: BatchQueue[tuple[Item, asyncio.Future[ResultT]]] = BatchQueue(
+            "faces",
+            BatchLimits(batch_size=largest, queue_size=waiting),
+            self._settle,
+            self._refuse,
+            lambda entry: not entry[1].done(),
+        )
 
     async def submit(self, item: Item) -> ResultT:
         """The result of one item. Safe to cancel: an item whose batch has not begun is left out of it.
@@ -43,39 +45,18 @@ class FaceBatcher(Generic[Item, ResultT]):
             FacesUnavailable: too many items wait, or the batcher closes.
             Exception: what the batch failed with.
         """
-        if self._is_closed:
-            raise _stopping()
-        if len(self._waiting) >= self._most_waiting:
-            raise FacesUnavailable("too many images are waiting for face detection")
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
+        self._queue.add((item, future), 1)
         try:
             return await future
         except asyncio.CancelledError:
-            self._waiting = deque(entry for entry in self._waiting if entry[1] is not future)
+            self._queue.take_out(lambda entry: entry[1] is future)
             raise
 
     async def close(self) -> None:
         """Fail what waits; the batch that runs is not waited for."""
         self._is_closed = True
-        worker, self._worker = self._worker, None
-        await cancel_and_wait(worker)
-        _fail([future for _, future in self._waiting])
-        self._waiting.clear()
-
-    async def _work(self) -> None:
-        """Run batches until nothing waits."""
-        batch: list[tuple[Item, asyncio.Future[ResultT]]] = []
-        try:
-            while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(self._largest, len(self._waiting)))]
-                await self._settle(batch)
-            self._worker = None
-        except asyncio.CancelledError:
-            _fail([future for _, future in batch])
-            raise
+        await self._queue.close()
 
     async def _settle(self, batch: Sequence[tuple[Item, asyncio.Future[ResultT]]]) -> None:
         """Run one batch and tell everybody who still waits for it."""
@@ -90,12 +71,7 @@ class FaceBatcher(Generic[Item, ResultT]):
             if not future.done():
                 future.set_result(result)
 
-
-def _fail(futures: Sequence[asyncio.Future[ResultT]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(_stopping())
-
-
-def _stopping() -> FacesUnavailable:
-    return FacesUnavailable("the face detector stops")
+    def _refuse(self, entry: tuple[Item, asyncio.Future[ResultT]], _has_begun: bool) -> None:
+        if not entry[1].done():
+            full = "too many images are waiting for face detection"
+            entry[1].set_exception(FacesUnavailable("the face detector stops" if self._is_closed else full))
