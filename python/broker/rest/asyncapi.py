@@ -25,6 +25,9 @@ from broker.operations.registry import Operation, Registry
 from broker.resources.notifications import CLOSES, NOTIFICATIONS, REFUSALS
 from broker.rest.asyncapi_messages import FOLLOWS, Messages, key_of
 from broker.rest.asyncapi_stream import (
+    ACCESS_TOKEN,
+    AUTHORIZATION,
+    ORIGIN,
     STREAM,
     STREAM_LIMITS,
     STREAM_OPERATION,
@@ -32,7 +35,7 @@ from broker.rest.asyncapi_stream import (
     describe_opening,
 )
 from broker.rest.asyncapi_tables import close_rows, refusal_rows
-from broker.rest.openapi_replies import ERROR_SCHEMA
+from broker.rest.openapi_replies import ERROR_SCHEMA, describe_audience
 from broker.rest.openapi_schemas import Schemas, format_value
 from broker.setting_rules import NODE_LABEL
 from broker.settings import Settings, environment_name
@@ -160,10 +163,7 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
 def _told_of(operation: Operation, schemas: Schemas) -> tuple[str, str, str]:
     """Summary, description and tag."""
     parts = [] if operation.route is None else [schemas.fill(operation.route.description)]
-    if operation.audience is None:
-        parts.append("Open to callers without a token.")
-    else:
-        parts.append(f"For the roles {', '.join(sorted(operation.audience))}.")
+    parts.append(describe_audience(operation))
     if operation.former_names:
         parts.append(f"Former names: {', '.join(f'`{name}`' for name in operation.former_names)}.")
     return operation.summary, " ".join(part for part in parts if part), operation.tag
@@ -249,11 +249,6 @@ def _limits(settings: Settings, names: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def _handshake() -> dict[str, Any]:
     """The WebSocket binding: what a handshake may carry beside what RFC 6455 asks for."""
-    token = {
-        "type": "string",
-        "minLength": 1,
-        "description": "A token, if the client cannot send the header.",
-    }
     batch = {
         "type": "string",
         "enum": ["true", "false"],
@@ -264,16 +259,10 @@ def _handshake() -> dict[str, Any]:
         "enum": ["true", "false"],
         "description": "With `true`, `alive` arrives whenever nothing else did for `BROKER_WS_ALIVE_S`.",
     }
+    query = {"access_token": ACCESS_TOKEN, "batch": batch, "alive": alive}
     headers = {
-        "Authorization": {
-            "type": "string",
-            "pattern": "^[Bb][Ee][Aa][Rr][Ee][Rr] .+",
-            "description": "Takes precedence over the query.",
-        },
-        "Origin": {
-            "type": "string",
-            "description": "Must be allowed by the account, if the account restricts origins.",
-        },
+        "Authorization": AUTHORIZATION,
+        "Origin": ORIGIN,
         "Sec-WebSocket-Extensions": {
             "type": "string",
             "description": "`permessage-deflate` is agreed on; what many are sent is deflated once for all.",
@@ -281,7 +270,7 @@ def _handshake() -> dict[str, Any]:
     }
     return {
         "method": "GET",
-        "query": {"type": "object", "properties": {"access_token": token, "batch": batch, "alive": alive}},
+        "query": {"type": "object", "properties": query},
         "headers": {"type": "object", "properties": headers},
         "bindingVersion": "0.1.0",
     }

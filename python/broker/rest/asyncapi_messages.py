@@ -39,8 +39,8 @@ from broker.resources.following import (
 )
 from broker.resources.notifications import Notification
 from broker.rest.openapi_replies import error_example, errors_of
-from broker.rest.openapi_schemas import Schema, Schemas, without_null
-from broker.rest.result_examples import NOTIFICATION_EXAMPLES, examples_of
+from broker.rest.openapi_schemas import Schema, Schemas, example_value, without_null
+from broker.rest.result_examples import EPOCH, NOTIFICATION_EXAMPLES, examples_of
 
 _VERSION: Schema = {"const": "2.0"}
 _ID: Schema = {
@@ -85,7 +85,6 @@ _FORWARDED: Schema = {
     "additionalProperties": False,
 }
 _FORWARDED_EXAMPLE = {"status": 200, "contentType": "application/json", "body": {"standings": []}}
-_EPOCH = "0198b2c4-6f00-7a11-8b22-9c33ad44be55"
 _ONE_TARGET = [{"required": ["programId"]}, {"required": ["channel"]}]
 # Here are no paths, methods and media types.
 _OF_HTTP = {MethodNotAllowed, NotAcceptable, UnsupportedMediaType}
@@ -125,8 +124,8 @@ FOLLOWS: Mapping[str, _Follow] = {
         "Follow a program or a channel, from a position or from now on",
         SubscribeParams,
         (Subscribed, ChannelSubscribed),
-        {"programId": "final-2026", "since": {"epoch": _EPOCH, "seq": 41}},
-        {"programId": "final-2026", "epoch": _EPOCH, "seq": 41, "recovered": True, "events": []},
+        {"programId": "final-2026", "since": {"epoch": EPOCH, "seq": 41}},
+        {"programId": "final-2026", "epoch": EPOCH, "seq": 41, "recovered": True, "events": []},
     ),
     "unsubscribe": _Follow(
         "Stop following a program or a channel",
@@ -308,11 +307,9 @@ def _is_forwarded(operation: Operation) -> bool:
 
 def _params_example(operation: Operation, params: Schema) -> dict[str, Any]:
     """The example of the params, with lists where a query has them with commas."""
-    example = dict(operation.example or {})
-    for name, value in example.items():
-        if isinstance(value, str) and without_null(params["properties"][name]).get("type") == "array":
-            example[name] = value.split(",")
-    return example
+    properties = params["properties"]
+    example = operation.example or {}
+    return {name: example_value(without_null(properties[name]), value) for name, value in example.items()}
 
 
 def _example_of(operation: Operation) -> Any:

@@ -18,7 +18,7 @@ from broker.resources.notifications import (
 )
 from broker.rest.asyncapi_tables import close_rows, refusal_rows
 from broker.rest.openapi_schemas import Schema, Schemas
-from broker.rest.result_examples import NOTIFICATION_EXAMPLES
+from broker.rest.result_examples import EPOCH, NOTIFICATION_EXAMPLES
 from broker.rest.streams import PATH
 
 STREAM = "stream"
@@ -47,12 +47,25 @@ last is `closed`, unless the connection is lost. A comment comes at least every 
 to be sent after the request.
 
 `docs/streams.md` explains it."""
+ACCESS_TOKEN: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "description": "A token, if the client cannot send the header.",
+}
+AUTHORIZATION: Schema = {
+    "type": "string",
+    "pattern": "^[Bb][Ee][Aa][Rr][Ee][Rr] .+",
+    "description": "Takes precedence over the query.",
+}
+ORIGIN: Schema = {
+    "type": "string",
+    "description": "Must be allowed by the account, if the account restricts origins.",
+}
 _POSITION: Schema = {
     "type": "string",
     "pattern": "^[^:]{1,64}:[0-9]{1,16}(:.{1,64})?$",
     "description": "A position: `EPOCH:SEQ`, or `EPOCH:SEQ:ID` if the message there is known.",
 }
-_EPOCH = "0198b2c4-6f00-7a11-8b22-9c33ad44be55"
 _QUERY: dict[str, Schema] = {
     "since": _POSITION | {"description": "Continue after this position: `EPOCH:SEQ` or `EPOCH:SEQ:ID`."},
     "history": {
@@ -65,27 +78,16 @@ _QUERY: dict[str, Schema] = {
         "enum": ["true", "false"],
         "description": "With `true`, `alive` arrives every `BROKER_WS_ALIVE_S`.",
     },
-    "access_token": {
-        "type": "string",
-        "minLength": 1,
-        "description": "A token, if the client cannot send the header.",
-    },
+    "access_token": ACCESS_TOKEN,
 }
 _REQUEST_HEADERS: dict[str, Schema] = {
-    "Authorization": {
-        "type": "string",
-        "pattern": "^[Bb][Ee][Aa][Rr][Ee][Rr] .+",
-        "description": "Takes precedence over the query.",
-    },
+    "Authorization": AUTHORIZATION,
     "Last-Event-ID": {
         "anyOf": [_POSITION, {"const": ""}],
         "description": "Continue after this position; takes precedence over the query. An `EventSource` sends"
         " it.",
     },
-    "Origin": {
-        "type": "string",
-        "description": "Must be allowed by the account, if the account restricts origins.",
-    },
+    "Origin": ORIGIN,
 }
 _HEAD: dict[str, Schema] = {
     "Content-Type": {"const": "text/event-stream"},
@@ -183,7 +185,7 @@ def _request() -> dict[str, Any]:
         "title": "The request",
         "summary": "Asks for a stream.",
         "headers": _object(_REQUEST_HEADERS),
-        "examples": [{"headers": {"Last-Event-ID": f"{_EPOCH}:41"}}],
+        "examples": [{"headers": {"Last-Event-ID": f"{EPOCH}:41"}}],
     }
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import broker
 from broker.operations.registry import Effect, Operation, Registry
 from broker.rest import streams
-from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, failures, replies
-from broker.rest.openapi_schemas import Schema, Schemas, format_value, without_null
+from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, describe_audience, failures, replies
+from broker.rest.openapi_schemas import Schema, Schemas, example_value, format_value, without_null
 from broker.rest.request import FORM_TYPE
 from broker.rest.routing import Endpoint, build_endpoint
 from broker.settings import Settings
@@ -137,10 +137,7 @@ class _Description:
     def _description(self) -> str:
         operation = self._operation
         parts = [self._schemas.fill(self._route.description)]
-        if operation.audience is None:
-            parts.append("Open to callers without a token.")
-        else:
-            parts.append(f"For the roles {', '.join(sorted(operation.audience))}.")
+        parts.append(describe_audience(operation))
         names = ", ".join(f"`{name}`" for name in (operation.name, *operation.former_names))
         parts.append(f"WebSocket: {names}.")
         return " ".join(part for part in parts if part)
@@ -174,7 +171,7 @@ class _Description:
         for parameter in parameters:
             name = str(parameter["name"])
             if name in self._example:
-                parameter["example"] = _parameter_example(parameter, self._example[name])
+                parameter["example"] = example_value(parameter["schema"], self._example[name])
         if self._operation.effect is Effect.KEYED:
             parameters.append(_KEY_PARAMETER)
         if self._operation.honours_if_match:
@@ -266,12 +263,6 @@ def _alternative(schema: Schema, media_type: str, example: Any) -> dict[str, Any
         if option.get("x-media-type") == media_type:
             return {"schema": option, "example": option["examples"][0]}
     return {"schema": schema, "example": example}
-
-
-def _parameter_example(parameter: dict[str, Any], value: Any) -> Any:
-    """The example as the schema has it: a list that is written with commas is one."""
-    is_list = parameter["schema"].get("type") == "array"
-    return value.split(",") if is_list and isinstance(value, str) else value
 
 
 def _security(operation: Operation) -> list[dict[str, list[str]]]:

@@ -182,6 +182,13 @@ def errors_of(operation: Operation) -> list[type[BrokerError]]:
     return sorted(errors, key=lambda kind: kind.name)
 
 
+def describe_audience(operation: Operation) -> str:
+    """Who may call the operation, as a sentence of its description."""
+    if operation.audience is None:
+        return "Open to callers without a token."
+    return f"For the roles {', '.join(sorted(operation.audience))}."
+
+
 def error_example(kind: type[BrokerError]) -> dict[str, Any]:
     """The body of an error."""
     faults = [{"field": "name", "message": "is required"}] if kind is InvalidRequest else []

@@ -119,6 +119,12 @@ def format_value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
+def example_value(schema: Schema, value: Any) -> Any:
+    """An example as its schema has it: a list that is written with commas is one."""
+    is_list = schema.get("type") == "array"
+    return value.split(",") if is_list and isinstance(value, str) else value
+
+
 def without_null(schema: Schema) -> Schema:
     """A parameter's schema: it is absent or it is there, but it is never null."""
     options: list[Schema] = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]

@@ -34,7 +34,7 @@ from broker.voting.rules import LiveResults, ResponseReport
 
 _ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
 _USER_ID = "0198b2c4-11aa-7b2c-8d3e-4f5a6b7c8d9e"
-_EPOCH = "0198b2c4-6f00-7a11-8b22-9c33ad44be55"
+EPOCH = "0198b2c4-6f00-7a11-8b22-9c33ad44be55"
 _STREAM_URL = "http://localhost:8001/api/v1/programs/final-2026/events/stream"
 _TIME = "2026-07-19T18:00:00.000Z"
 _TIME_MS = 1784484000000
@@ -44,7 +44,7 @@ _PAGE = {"total": 1, "limit": 20, "skip": 0}
 
 EVENT: dict[str, Any] = {
     "seq": 1,
-    "epoch": _EPOCH,
+    "epoch": EPOCH,
     "id": _ID,
     "programId": "final-2026",
     "createdTime": _TIME,
@@ -183,8 +183,8 @@ _EXAMPLES: dict[Any, Any] = {
     events.EventBatch: {"events": [EVENT]},
     event_lists.EventExport: {"programId": "final-2026", "exportedTime": _TIME, "events": [EVENT]},
     events.EventPage: {"items": [EVENT], **_PAGE},
-    imports.ImportResult: {"deleted": 1, "imported": 1, "epoch": _EPOCH},
-    programs.LastUpdate: {"programId": "final-2026", "timestamp": _TIME_MS, "seq": 1, "epoch": _EPOCH},
+    imports.ImportResult: {"deleted": 1, "imported": 1, "epoch": EPOCH},
+    programs.LastUpdate: {"programId": "final-2026", "timestamp": _TIME_MS, "seq": 1, "epoch": EPOCH},
     programs.ProgramPage: {"items": [_PROGRAM], **_PAGE},
     responses.Counted: {"accepted": 2, "duplicates": 0},
     visitors.Visitor: {
@@ -283,7 +283,7 @@ _EXAMPLES: dict[Any, Any] = {
     },
 }
 
-_PLACE = {"seq": 42, "epoch": _EPOCH, "programId": "final-2026"}
+_PLACE = {"seq": 42, "epoch": EPOCH, "programId": "final-2026"}
 NOTIFICATION_EXAMPLES: dict[str, dict[str, Any]] = {
     "subscribed": _PLACE | {"id": _ID, "recovered": True},
     "closed": {"code": 1012, "reason": "service_restart", "afterMs": 1_740},
