@@ -26,7 +26,7 @@ from broker.auth.tokens import AccessToken, Claims
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache
 from broker.concurrency.shares import NOBODY, Asker
-from broker.concurrency.tasks import cancel_and_wait, keep_running
+from broker.concurrency.tasks import cancel_and_wait, is_set_within, keep_running
 from broker.domain.api_tokens import hash_secret, is_secret
 from broker.domain.callers import caller_of
 from broker.domain.users import Principal, User, normalise_username
@@ -403,10 +403,7 @@ class Authenticator:
         """Catch up at every notification and every `poll_s`; tidy up now and then; never end by itself."""
         cleaned_s = self._clock.monotonic_s()
         while True:
-            with suppress(TimeoutError):
-                # not wait_for, which can lose a cancellation in Python 3.11
-                async with asyncio.timeout(self._config.poll_s):
-                    await self._news.wait()
+            await is_set_within(self._news, self._config.poll_s)
             self._news.clear()
             try:
                 await self._standings.catch_up()

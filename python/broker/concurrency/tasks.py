@@ -54,6 +54,16 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any] | None) -> None:
     await asyncio.gather(*begun, return_exceptions=True)
 
 
+async def is_set_within(event: asyncio.Event, wait_s: float) -> bool:
+    """Whether an event is set by then; waits until it is, or for `wait_s` seconds. Safe to cancel."""
+    try:
+        # Not wait_for, which can lose a cancellation in Python 3.11.
+        async with asyncio.timeout(wait_s):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
 def failing() -> list[str]:
     """The names of this process' tasks whose work ended a moment ago, sorted."""
     recent_s = time.monotonic() - HEALTHY_S

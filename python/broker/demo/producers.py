@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from broker.client import AsyncClient, Event, NewEvent, Socket
 from broker.client.errors import ConnectionFailed
 from broker.clock import Clock
+from broker.concurrency.tasks import is_set_within
 from broker.demo.portraits import Portraits
 from broker.demo.script import Cue, final
 
@@ -93,18 +94,8 @@ async def _play(
         first_s = cues[0].at_s
         for cue in filter(wanted, cues):
             due_s = begin_s + (cue.at_s - first_s) / show.speed
-            if await _is_stopped(stop, due_s - clock.monotonic_s()):
-                return
+            if await is_set_within(stop, due_s - clock.monotonic_s()):
+                return  # a publish on its way is never cut off
             await publish(cue)
         begin_s += (cues[-1].at_s - first_s) / show.speed
         seed += 1
-
-
-async def _is_stopped(stop: asyncio.Event, wait_s: float) -> bool:
-    """Whether `stop` comes within `wait_s`. A publish on its way is never cut off by it."""
-    try:
-        async with asyncio.timeout(max(0.0, wait_s)):
-            await stop.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -21,6 +21,7 @@ from broker.client import (
     Unavailable,
 )
 from broker.clock import Clock
+from broker.concurrency.tasks import is_set_within
 from broker.demo.figures import VoteFigures
 from broker.demo.script import POLL
 
@@ -71,7 +72,7 @@ class Voters:
         measure, options = poll.metadata["measureName"], len(poll.metadata["options"])
         draw = random.Random(f"{self._seed} {poll.seq} {number}")  # noqa: S311 - a taste, not a secret
         left_s = (poll.metadata["closes"] - self._clock.now_ms()) / 1000
-        if await self._is_over(draw.random() * _IN_TIME * left_s):
+        if await is_set_within(self._over, draw.random() * _IN_TIME * left_s):
             return
         liked = min(draw.randrange(options), draw.randrange(options))
         answer = Answer(measure, poll.id, liked, f"voter-{number}")
@@ -100,15 +101,6 @@ class Voters:
         return await self._client.responses.add(
             self._program.id, [answer], project_id=self._program.project_id
         )
-
-    async def _is_over(self, wait_s: float) -> bool:
-        """Whether `end` comes within `wait_s`."""
-        try:
-            async with asyncio.timeout(max(0.0, wait_s)):
-                await self._over.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 class Results:

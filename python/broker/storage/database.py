@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar, Token
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import asyncpg
 
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.batching import Batcher
+from broker.concurrency.tasks import is_set_within
 from broker.errors import Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
@@ -259,8 +260,7 @@ class Database:
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _connection: ended.set())
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), _LISTEN_CHECK_S)
+            await is_set_within(ended, _LISTEN_CHECK_S)
             await connection.execute("SELECT 1", timeout=_LISTEN_CHECK_S)
 
 

@@ -24,6 +24,7 @@ from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.batch_queue import Backlog, BatchLimits
+from broker.concurrency.tasks import is_set_within
 from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, WRITE_SECONDS, Sample
@@ -217,10 +218,7 @@ class GroupCommit(Generic[P, R]):
             if not (self._term.is_doubtful or self._work.is_unsettled):
                 await self._arrived.wait()
                 continue
-            try:
-                async with asyncio.timeout(_RETRY.cap_s):
-                    await self._arrived.wait()
-            except TimeoutError:
+            if not await is_set_within(self._arrived, _RETRY.cap_s):
                 return
 
     async def _commit(self, group: Sequence[P], earlier: Sequence[Exception]) -> None:

@@ -11,12 +11,11 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache
-from broker.concurrency.tasks import run_once
+from broker.concurrency.tasks import is_set_within, run_once
 from broker.errors import Unavailable
 from broker.storage.vote_patterns import OTHER_NETWORKS, StoredPatterns
 
@@ -91,8 +90,7 @@ class VotePatterns:
     async def _write_until_done(self) -> None:
         try:
             while self._tallies:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), _WRITE_S)
+                await is_set_within(self._closing, _WRITE_S)
                 try:
                     await self.write()
                 except Unavailable as error:
