@@ -16,7 +16,7 @@ class Analytics(Group):
 
     async def get_site(self, project_id: str) -> AnalyticsSite:
         """What the project's site is like. Raises NotFound when Matomo does not have it."""
-        return await self._engine.send(Call("GET", _site(project_id), AnalyticsSite))
+        return await self._get(_site(project_id), AnalyticsSite)
 
     async def create_site(self, project_id: str, *, idempotency_key: str | None = None) -> AnalyticsSite:
         """Create the project's site with all that belongs to it; takes what a broken-off call has made.
@@ -60,13 +60,7 @@ class Analytics(Group):
             return (await reply.aread()).decode()
 
     async def _set_up(self, method: str, project_id: str, idempotency_key: str | None) -> AnalyticsSite:
-        call = Call(
-            method,
-            _site(project_id),
-            AnalyticsSite,
-            key=idempotency_key,
-            timeout_s=_SET_UP_S,
-        )
+        call = Call(method, _site(project_id), AnalyticsSite, key=idempotency_key, timeout_s=_SET_UP_S)
         return await self._engine.send(call)
 
 

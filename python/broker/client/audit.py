@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Group
+from broker.client.engine import Group
 from broker.client.models import Page
 from broker.client.query import TimeLike
 from broker.client.wire import Model
@@ -52,4 +52,4 @@ class Audit(Group):
             "limit": limit,
             "skip": skip,
         }
-        return await self._engine.send(Call("GET", "/audit", Page[AuditEntry], query=parameters))
+        return await self._get("/audit", Page[AuditEntry], parameters)

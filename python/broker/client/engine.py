@@ -21,6 +21,7 @@ from broker.client.errors import (
     parse_api_error,
 )
 from broker.client.models import Token
+from broker.client.query import fields, match
 from broker.client.retry import (
     Failure,
     RetryPolicy,
@@ -332,11 +333,33 @@ class Group:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def _create(self, target: str, result: type[T], body: Mapping[str, Any], key: str | None) -> T:
-        return await self._engine.send(Call("POST", target, result, body=body, key=key))
+    async def _get(
+        self, path: str, result: type[T], query: Mapping[str, Any] | None = None, *, is_tagged: bool = False
+    ) -> T:
+        return await self._engine.send(Call("GET", path, result, query=query or {}, is_tagged=is_tagged))
 
-    async def _delete(self, target: str, key: str | None) -> None:
-        await self._engine.send(Call("DELETE", target, wire.NOTHING, key=key))
+    async def _create(
+        self, path: str, result: type[T], body: Mapping[str, Any], key: str | None, *, is_tagged: bool = False
+    ) -> T:
+        return await self._engine.send(Call("POST", path, result, body=body, key=key, is_tagged=is_tagged))
+
+    async def _update(
+        self,
+        path: str,
+        result: type[T],
+        values: Mapping[str, Any],
+        key: str | None,
+        if_match: str | None = None,
+        *,
+        is_tagged: bool = False,
+    ) -> T:
+        """Replace the fields that are not `UNSET`."""
+        body, headers = fields(values), match(if_match)
+        call = Call("PUT", path, result, body=body, headers=headers, key=key, is_tagged=is_tagged)
+        return await self._engine.send(call)
+
+    async def _delete(self, path: str, key: str | None) -> None:
+        await self._engine.send(Call("DELETE", path, wire.NOTHING, key=key))
 
 
 def _signed(call: Call[T], token: str | None) -> Call[T]:

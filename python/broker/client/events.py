@@ -134,12 +134,12 @@ class Events(Group):
             search=search, ids=ids, status=status, sort=sort, order=order, limit=limit, skip=skip
         )
         target = query.path("programs", program_id, "events", "filter")
-        return await self._engine.send(Call("GET", target, Page[Event], query=parameters))
+        return await self._get(target, Page[Event], parameters)
 
     async def get(self, program_id: str, event_id: str) -> Event:
         """One event. Raises NotFound."""
         target = query.path("programs", program_id, "events", event_id)
-        return await self._engine.send(Call("GET", target, Event))
+        return await self._get(target, Event)
 
     async def update(
         self,
@@ -155,8 +155,7 @@ class Events(Group):
         """Change fields of one event and tell every subscriber. Raises NotFound."""
         changes = {"event": event, "timestamp": timestamp, "timecode": timecode, "metadata": metadata}
         target = query.path("programs", program_id, "events", event_id)
-        body = query.fields(changes)
-        return await self._engine.send(Call("PUT", target, Event, body=body, key=idempotency_key))
+        return await self._update(target, Event, changes, idempotency_key)
 
     async def delete(self, program_id: str, event_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete one event and tell every subscriber. Raises NotFound."""

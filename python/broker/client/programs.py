@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Group
+from broker.client.engine import Group
 from broker.client.models import LastUpdate, Page, Program
 from broker.client.query import UNSET, TimeLike, Unset
 
@@ -38,7 +38,7 @@ class Programs(Group):
 
     async def get(self, program_id: str) -> Program:
         """One program. Raises NotFound."""
-        return await self._engine.send(Call("GET", query.path("programs", program_id), Program))
+        return await self._get(query.path("programs", program_id), Program)
 
     async def update(
         self,
@@ -53,19 +53,16 @@ class Programs(Group):
         idempotency_key: str | None = None,
     ) -> Program:
         """Replace name and times; the others keep their value unless given, and None clears them."""
-        body = query.fields(
-            {
-                "id": program_id,
-                "name": name,
-                "scheduledStartTime": scheduled_start_time,
-                "scheduledEndTime": scheduled_end_time,
-                "projectId": project_id,
-                "access": access,
-                "metadata": metadata,
-            }
-        )
-        target = query.path("programs", program_id)
-        return await self._engine.send(Call("PUT", target, Program, body=body, key=idempotency_key))
+        values = {
+            "id": program_id,
+            "name": name,
+            "scheduledStartTime": scheduled_start_time,
+            "scheduledEndTime": scheduled_end_time,
+            "projectId": project_id,
+            "access": access,
+            "metadata": metadata,
+        }
+        return await self._update(query.path("programs", program_id), Program, values, idempotency_key)
 
     async def delete(self, program_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a program and all its events. Raises NotFound."""
@@ -73,7 +70,7 @@ class Programs(Group):
 
     async def list(self) -> tuple[Program, ...]:
         """The programs that have not ended and that the caller may publish to, newest first."""
-        return await self._engine.send(Call("GET", "/programs", tuple[Program, ...]))
+        return await self._get("/programs", tuple[Program, ...])
 
     async def filter(
         self,
@@ -100,11 +97,8 @@ class Programs(Group):
             "to": query.time_text(to_time),
             "live": live,
         }
-        call = Call("GET", "/programs/filter", Page[Program], query=parameters)
-        return await self._engine.send(call)
+        return await self._get("/programs/filter", Page[Program], parameters)
 
     async def get_last_update(self, program_id: str) -> LastUpdate:
         """When and where the program last changed; its cursor is good as `since`."""
-        return await self._engine.send(
-            Call("GET", query.path("programs", program_id, "lastUpdate"), LastUpdate)
-        )
+        return await self._get(query.path("programs", program_id, "lastUpdate"), LastUpdate)

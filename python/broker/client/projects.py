@@ -15,9 +15,7 @@ class Projects(Group):
 
     async def get(self, project_id: str) -> Project:
         """One project. Raises NotFound."""
-        return await self._engine.send(
-            Call("GET", query.path("projects", project_id), Project, is_tagged=True)
-        )
+        return await self._get(query.path("projects", project_id), Project, is_tagged=True)
 
     async def create(
         self,
@@ -31,8 +29,7 @@ class Projects(Group):
         """Create a project; without `project_id` the broker makes an id. Raises Conflict when it is taken."""
         optional = {"id": project_id, "description": description, "metadata": metadata}
         body = {"name": name} | {field: value for field, value in optional.items() if value is not None}
-        call = Call("POST", "/projects", Project, body=body, key=idempotency_key, is_tagged=True)
-        return await self._engine.send(call)
+        return await self._create("/projects", Project, body, idempotency_key, is_tagged=True)
 
     async def update(
         self,
@@ -53,17 +50,9 @@ class Projects(Group):
             NotFound: no such project.
             PreconditionFailed: it has changed since.
         """
-        body = query.fields({"name": name, "description": description, "metadata": metadata})
-        call = Call(
-            "PUT",
-            query.path("projects", project_id),
-            Project,
-            body=body,
-            headers=query.match(if_match),
-            key=idempotency_key,
-            is_tagged=True,
-        )
-        return await self._engine.send(call)
+        values = {"name": name, "description": description, "metadata": metadata}
+        target = query.path("projects", project_id)
+        return await self._update(target, Project, values, idempotency_key, if_match, is_tagged=True)
 
     async def delete(
         self, project_id: str, *, cascade: bool = False, idempotency_key: str | None = None
@@ -76,13 +65,13 @@ class Projects(Group):
     async def list_users(self, project_id: str) -> tuple[User, ...]:
         """The users who belong to the project, by name. Raises NotFound."""
         target = query.path("projects", project_id, "users")
-        return await self._engine.send(Call("GET", target, tuple[User, ...]))
+        return await self._get(target, tuple[User, ...])
 
     async def list_programs(self, project_id: str) -> tuple[Program, ...]:
         """All programs of the project, newest first. Raises NotFound."""
         target = query.path("projects", project_id, "programs")
-        return await self._engine.send(Call("GET", target, tuple[Program, ...]))
+        return await self._get(target, tuple[Program, ...])
 
     async def list(self) -> tuple[Project, ...]:
         """The projects that the caller belongs to, or all for an admin, by id."""
-        return await self._engine.send(Call("GET", "/projects", tuple[Project, ...]))
+        return await self._get("/projects", tuple[Project, ...])

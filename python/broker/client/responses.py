@@ -84,7 +84,7 @@ class Responses(Group):
         """
         limits = {"programId": program_id, "contextId": context_id, "projectId": project_id}
         target = query.path("responses", self._account, measure_name, "results")
-        return await self._engine.send(Call("GET", target, LiveResults, query=limits))
+        return await self._get(target, LiveResults, limits)
 
     async def get_report(self, program_id: str, *, project_id: str | None = None) -> tuple[ReportEntry, ...]:
         """All answers to a program, with titles and labels, an entry a measure and context, the oldest first.
@@ -97,7 +97,7 @@ class Responses(Group):
             NotFound: no such program in that project, or the caller may not read the project.
         """
         target = query.path("responses", self._account, project_id or _NO_PROJECT, program_id, "report")
-        return (await self._engine.send(Call("GET", target, _Report))).responses
+        return (await self._get(target, _Report)).responses
 
     async def get_integrity(
         self, program_id: str, *, project_id: str | None = None
@@ -112,7 +112,7 @@ class Responses(Group):
             NotFound: no such program in that project, or the caller may not read the project.
         """
         target = query.path("responses", self._account, project_id or _NO_PROJECT, program_id, "integrity")
-        return (await self._engine.send(Call("GET", target, _Integrity))).polls
+        return (await self._get(target, _Integrity)).polls
 
     async def get_visitor(self, known: Visitor | None = None) -> Visitor:
         """A visitor for polls that require issued ones: `known` renewed in time, or a new one.

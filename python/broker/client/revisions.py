@@ -14,28 +14,28 @@ class Revisions(Group):
 
     async def get_published(self, project_id: str) -> Revision:
         """The latest published revision. Raises NotFound."""
-        return await self._get(_at(project_id))
+        return await self._get_one(_at(project_id))
 
     async def get_latest(self, project_id: str) -> Revision:
         """The latest published revision, or the latest draft when none is published. Raises NotFound."""
-        return await self._get(_at(project_id, "version", "latest"))
+        return await self._get_one(_at(project_id, "version", "latest"))
 
     async def get_by_status(self, project_id: str, status: str) -> Revision:
         """The latest revision that is `draft` or `published`. Raises NotFound."""
-        return await self._get(_at(project_id, "status", status))
+        return await self._get_one(_at(project_id, "status", status))
 
     async def get_by_version(self, project_id: str, version: str) -> Revision:
         """The revision with this id, or else with this version. Raises NotFound."""
-        return await self._get(_at(project_id, "version", version))
+        return await self._get_one(_at(project_id, "version", version))
 
     async def get_live(self, project_id: str, version: str) -> LiveRevision:
         """What end users see of a published revision, or of `latest`; needs no token. Raises NotFound."""
         target = _at(project_id, "live", version)
-        return await self._engine.send(Call("GET", target, LiveRevision))
+        return await self._get(target, LiveRevision)
 
     async def get(self, project_id: str, revision_id: str) -> Revision:
         """One revision. Raises NotFound."""
-        return await self._get(_at(project_id, "revisions", revision_id))
+        return await self._get_one(_at(project_id, "revisions", revision_id))
 
     async def create(
         self,
@@ -57,8 +57,7 @@ class Revisions(Group):
         optional = {"title": title, "description": description, "version": version, "status": status}
         given = {name: value for name, value in optional.items() if value is not None}
         target, body = _at(project_id, "revisions"), {"content": dict(content), **given}
-        call = Call("POST", target, Revision, body=body, key=idempotency_key, is_tagged=True)
-        return await self._engine.send(call)
+        return await self._create(target, Revision, body, idempotency_key, is_tagged=True)
 
     async def update(
         self,
@@ -91,16 +90,7 @@ class Revisions(Group):
             "content": content,
         }
         target = _at(project_id, "revisions", revision_id)
-        call = Call(
-            "PUT",
-            target,
-            Revision,
-            body=query.fields(values),
-            headers=query.match(if_match),
-            key=idempotency_key,
-            is_tagged=True,
-        )
-        return await self._engine.send(call)
+        return await self._update(target, Revision, values, idempotency_key, if_match, is_tagged=True)
 
     async def patch(
         self,
@@ -139,13 +129,13 @@ class Revisions(Group):
         )
         return await self._engine.send(call)
 
-    async def _get(self, target: str) -> Revision:
-        return await self._engine.send(Call("GET", target, Revision, is_tagged=True))
+    async def _get_one(self, target: str) -> Revision:
+        return await self._get(target, Revision, is_tagged=True)
 
     async def list(self, project_id: str, status: str | None = None) -> tuple[Revision, ...]:
         """All revisions of a project, newest first. Raises NotFound."""
         target = _at(project_id, "revisions")
-        return await self._engine.send(Call("GET", target, tuple[Revision, ...], query={"status": status}))
+        return await self._get(target, tuple[Revision, ...], {"status": status})
 
 
 def _at(project_id: str, *parts: str) -> str:

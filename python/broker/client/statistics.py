@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from broker.client import query
-from broker.client.engine import Call, Group
+from broker.client.engine import Group
 from broker.client.models import Program
 from broker.client.query import TimeLike
 from broker.client.wire import Model
@@ -72,7 +72,7 @@ class Statistics(Group):
 
     async def get_dashboard(self) -> Dashboard:
         """How many viewers there are now, and what is going on."""
-        return await self._engine.send(Call("GET", "/statistics/dashboard", Dashboard))
+        return await self._get("/statistics/dashboard", Dashboard)
 
     async def get_series(
         self,
@@ -89,15 +89,9 @@ class Statistics(Group):
             InvalidRequest: the range has over 1,500 points.
             NotFound: there is no such program or project for the caller.
         """
-        parameters = {
-            "from": query.time_text(from_time),
-            "to": query.time_text(to_time),
-            "interval": interval,
-            "programId": program_id,
-            "projectId": project_id,
-        }
-        call = Call("GET", "/statistics/filtered", _Series, query=parameters)
-        return (await self._engine.send(call)).series
+        parameters = _range(from_time, to_time, interval)
+        parameters |= {"programId": program_id, "projectId": project_id}
+        return (await self._get("/statistics/filtered", _Series, parameters)).series
 
     async def get_images(
         self,
@@ -107,17 +101,16 @@ class Statistics(Group):
         interval: str = "minute",
     ) -> tuple[ImagesPoint, ...]:
         """What the account's pictures took, by intervals as `get_series` has them. Raises InvalidRequest."""
-        parameters = {
-            "from": query.time_text(from_time),
-            "to": query.time_text(to_time),
-            "interval": interval,
-        }
-        call = Call("GET", "/statistics/images", _ImagesSeries, query=parameters)
-        return (await self._engine.send(call)).series
+        parameters = _range(from_time, to_time, interval)
+        return (await self._get("/statistics/images", _ImagesSeries, parameters)).series
 
     async def list_live_programs(self) -> tuple[Program, ...]:
         """The programs that are live now, the latest started first."""
-        return await self._engine.send(Call("GET", "/statistics/livePrograms", tuple[Program, ...]))
+        return await self._get("/statistics/livePrograms", tuple[Program, ...])
+
+
+def _range(from_time: TimeLike | None, to_time: TimeLike | None, interval: str) -> dict[str, str | None]:
+    return {"from": query.time_text(from_time), "to": query.time_text(to_time), "interval": interval}
 
 
 class _Series(Model, frozen=True):

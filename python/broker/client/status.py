@@ -16,11 +16,11 @@ class Status(Group):
 
     async def get_version(self) -> Version:
         """What the broker runs."""
-        return await self._engine.send(Call("GET", "/version", Version))
+        return await self._get("/version", Version)
 
     async def get_health(self) -> Health:
         """Whether each part of the broker responds; for admins. A part that does not is no error."""
-        return await self._engine.send(Call("GET", "/health", Health))
+        return await self._get("/health", Health)
 
     async def get_server_time(self) -> ServerTime:
         """The broker's clock beside the caller's."""

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Engine, Group
+from broker.client.engine import Engine, Group
 from broker.client.models import StoredValue
-from broker.client.wire import NOTHING
 from broker.ids import IdSource
 
 
@@ -20,7 +19,7 @@ class Storage(Group):
     async def get(self, project_id: str, item_id: str) -> StoredValue:
         """One value. Caches on the way may answer what was stored up to a day ago. Raises NotFound."""
         target = query.path("storage", project_id, item_id)
-        return await self._engine.send(Call("GET", target, StoredValue))
+        return await self._get(target, StoredValue)
 
     async def store(
         self,
@@ -43,10 +42,8 @@ class Storage(Group):
         """
         body = {"id": item_id or self._ids.uuid7(), "metadata": dict(metadata)}
         target = query.path("storage", project_id)
-        call = Call("POST", target, StoredValue, body=body, key=idempotency_key)
-        return await self._engine.send(call)
+        return await self._create(target, StoredValue, body, idempotency_key)
 
     async def delete(self, project_id: str, item_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a value. Caches on the way may answer it for up to a day. Raises NotFound."""
-        target = query.path("storage", project_id, item_id)
-        await self._engine.send(Call("DELETE", target, NOTHING, key=idempotency_key))
+        await self._delete(query.path("storage", project_id, item_id), idempotency_key)

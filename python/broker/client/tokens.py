@@ -1,7 +1,7 @@
 """The calls on access tokens and API tokens, reached as `client.tokens` and `client.api_tokens`."""
 
 from broker.client import query
-from broker.client.engine import Call, Group
+from broker.client.engine import Group
 from broker.client.errors import ConnectionFailed
 from broker.client.models import ApiToken, Token
 from broker.client.query import TimeLike
@@ -44,7 +44,7 @@ class ApiTokens(Group):
 
     async def list(self) -> tuple[ApiToken, ...]:
         """The caller's API tokens, oldest first, without their secrets."""
-        return await self._engine.send(Call("GET", "/users/me/tokens", tuple[ApiToken, ...]))
+        return await self._get("/users/me/tokens", tuple[ApiToken, ...])
 
     async def delete(self, token_id: str, *, idempotency_key: str | None = None) -> None:
         """Revoke an API token, and the access tokens fetched with it. Raises NotFound."""

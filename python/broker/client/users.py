@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Group
+from broker.client.engine import Group
 from broker.client.models import User
 from broker.client.query import UNSET, Unset
-from broker.client.wire import NOTHING
 
 
 class Users(Group):
@@ -15,15 +14,15 @@ class Users(Group):
 
     async def get_me(self) -> User:
         """The caller."""
-        return await self._engine.send(Call("GET", "/users/me", User))
+        return await self._get("/users/me", User)
 
     async def list(self) -> tuple[User, ...]:
         """All users of the account."""
-        return await self._engine.send(Call("GET", "/users", tuple[User, ...]))
+        return await self._get("/users", tuple[User, ...])
 
     async def get(self, user_id: str) -> User:
         """One user. Raises NotFound."""
-        return await self._engine.send(Call("GET", query.path("users", user_id), User))
+        return await self._get(query.path("users", user_id), User)
 
     async def create(
         self,
@@ -40,7 +39,7 @@ class Users(Group):
         body: dict[str, Any] = {"username": username, "password": password, "role": role}
         optional = {"name": name, "email": email, "projectIds": [*project_ids] or None}
         body |= {field: value for field, value in optional.items() if value is not None}
-        return await self._engine.send(Call("POST", "/users", User, body=body, key=idempotency_key))
+        return await self._create("/users", User, body, idempotency_key)
 
     async def update(
         self,
@@ -55,24 +54,20 @@ class Users(Group):
         idempotency_key: str | None = None,
     ) -> User:
         """Change what is given of a user; `me` as id is the caller."""
-        body = query.fields(
-            {
-                "username": username,
-                "password": password,
-                "role": role,
-                "name": name,
-                "email": email,
-                "projectIds": project_ids if isinstance(project_ids, Unset) else [*project_ids],
-            }
-        )
-        target = query.path("users", user_id)
-        return await self._engine.send(Call("PUT", target, User, body=body, key=idempotency_key))
+        values = {
+            "username": username,
+            "password": password,
+            "role": role,
+            "name": name,
+            "email": email,
+            "projectIds": project_ids if isinstance(project_ids, Unset) else [*project_ids],
+        }
+        return await self._update(query.path("users", user_id), User, values, idempotency_key)
 
     async def delete(self, user_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a user; its tokens end with it. Raises NotFound, Conflict for the last admin."""
-        target = query.path("users", user_id)
-        await self._engine.send(Call("DELETE", target, NOTHING, key=idempotency_key))
+        await self._delete(query.path("users", user_id), idempotency_key)
 
     async def list_roles(self) -> tuple[str, ...]:
         """The names of all roles."""
-        return await self._engine.send(Call("GET", "/users/roles", tuple[str, ...]))
+        return await self._get("/users/roles", tuple[str, ...])
