@@ -16,23 +16,15 @@ from broker.storage.audit import append_audit
 from broker.storage.database import Repository
 from broker.storage.revocations import record_revocation, wake_listeners
 
-_SELECT_ONE = """
-SELECT id, username, role, name, email, project_ids, created_time, updated_time
-FROM users WHERE account = $1 AND id = $2
-"""
-_SELECT_ALL = """
-SELECT id, username, role, name, email, project_ids, created_time, updated_time
-FROM users WHERE account = $1 ORDER BY username
-"""
-_SELECT_MEMBERS = """
-SELECT id, username, role, name, email, project_ids, created_time, updated_time
-FROM users WHERE account = $1 AND $2 = ANY(project_ids) ORDER BY username
-"""
-_SELECT_CREDENTIALS = """
-SELECT id, username, role, name, email, project_ids, created_time, updated_time,
-       password_hash, tokens_valid_from
-FROM users WHERE account = $1 AND username = $2
-"""
+_COLUMNS = "id, username, role, name, email, project_ids, created_time, updated_time"
+_SELECT_ONE = f"SELECT {_COLUMNS} FROM users WHERE account = $1 AND id = $2"  # noqa: S608 - constants
+_SELECT_ALL = f"SELECT {_COLUMNS} FROM users WHERE account = $1 ORDER BY username"  # noqa: S608 - constants
+_SELECT_MEMBERS = f"""
+SELECT {_COLUMNS} FROM users WHERE account = $1 AND $2 = ANY(project_ids) ORDER BY username
+"""  # noqa: S608 - constants
+_SELECT_CREDENTIALS = f"""
+SELECT {_COLUMNS}, password_hash, tokens_valid_from FROM users WHERE account = $1 AND username = $2
+"""  # noqa: S608 - constants
 _SELECT_STANDINGS = """
 SELECT account, id, username, role, project_ids, tokens_valid_from,
        ARRAY(SELECT api_tokens.id FROM api_tokens WHERE user_id = users.id) AS api_token_ids
@@ -48,14 +40,14 @@ SELECT FROM users WHERE account = $1 AND id = $2 AND tokens_valid_from = $3
     AND ($4::text IS NULL OR EXISTS (SELECT FROM api_tokens WHERE user_id = users.id AND api_tokens.id = $4))
 """
 _COUNT_ADMINS = "SELECT count(*) FROM users WHERE account = $1 AND role = 'admin'"
-_INSERT = """
+_INSERT = f"""
 INSERT INTO users (account, id, username, password_hash, role, name, email, project_ids,
                    tokens_valid_from, created_time, updated_time)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $9)
-RETURNING id, username, role, name, email, project_ids, created_time, updated_time
-"""
+RETURNING {_COLUMNS}
+"""  # noqa: S608 - constants
 # A state of the credentials is named by a millisecond; the next one is later even if the clock is not.
-_UPDATE = """
+_UPDATE = f"""
 UPDATE users SET
     username = $3, role = $4, name = $5, email = $6, project_ids = $7, updated_time = $8,
     password_hash = coalesce($9, password_hash),
@@ -63,9 +55,8 @@ UPDATE users SET
         THEN greatest($8, tokens_valid_from + interval '1 millisecond') ELSE tokens_valid_from END,
     email_is_claimed = CASE WHEN email IS DISTINCT FROM $6 THEN $11 ELSE email_is_claimed END
 WHERE account = $1 AND id = $2
-RETURNING id, username, role, name, email, project_ids, created_time, updated_time,
-          tokens_valid_from
-"""
+RETURNING {_COLUMNS}, tokens_valid_from
+"""  # noqa: S608 - constants
 # API tokens are as good as a password: whoever changes it because it was stolen wants them gone as well.
 _DELETE_API_TOKENS = "DELETE FROM api_tokens WHERE user_id = $1"
 _DELETE = """
@@ -258,14 +249,7 @@ def _found(row: Any) -> User:
 def user_of_row(row: Any) -> User:
     """The user of a row that has its columns."""
     return User.model_construct(
-        id=row["id"],
-        username=row["username"],
-        role=Role(row["role"]),
-        name=row["name"],
-        email=row["email"],
-        project_ids=list(row["project_ids"]),
-        created_time=row["created_time"],
-        updated_time=row["updated_time"],
+        **{name: row[name] for name in User.model_fields} | {"role": Role(row["role"])}
     )
 
 
