@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from broker.domain.values import Model, Time
+
 MINUTE_MS = 60_000
 
 
@@ -167,6 +169,22 @@ class Tally:
 class _Gauges:
     connections: int = 0
     subscribers: int = 0
+
+
+class TopProgramResource(Model):
+    """A program with its subscribers now and its events of the last hour."""
+
+    program_id: str
+    subscribers: int
+    events: int
+
+
+class OnlineProducerResource(Model):
+    """Who pinged or published within the last two minutes."""
+
+    user_id: str
+    username: str
+    last_seen: Time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

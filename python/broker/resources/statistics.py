@@ -19,7 +19,9 @@ from broker.domain.statistics import (
     Figures,
     Interval,
     IntervalFigures,
+    OnlineProducerResource,
     StatisticsScope,
+    TopProgramResource,
     fill_series,
 )
 from broker.domain.values import Id, Model, Time
@@ -89,22 +91,6 @@ class Series(Model):
     series: list[SeriesPoint]
 
 
-class TopProgramResource(Model):
-    """A program with its subscribers now and its events of the last hour."""
-
-    program_id: str
-    subscribers: int
-    events: int
-
-
-class OnlineProducerResource(Model):
-    """Who pinged or published within the last two minutes."""
-
-    user_id: str
-    username: str
-    last_seen: Time
-
-
 class Dashboard(Model):
     """How it is now. Rates are those of the last 60 seconds."""
 
@@ -138,16 +124,8 @@ async def _get_dashboard(context: Context, _params: NoParams) -> Dashboard:
         events_per_minute=round(running.events + weight * before.events),
         responses_per_minute=round(running.responses + weight * before.responses),
         deliveries_per_second=round((running.deliveries + weight * before.deliveries) / 60, 1),
-        top_programs=[
-            TopProgramResource(
-                program_id=program.program_id, subscribers=program.subscribers, events=program.events
-            )
-            for program in figures.top
-        ],
-        producers_online=[
-            OnlineProducerResource(user_id=each.user_id, username=each.username, last_seen=each.seen)
-            for each in figures.online
-        ],
+        top_programs=figures.top,
+        producers_online=figures.online,
     )
 
 

@@ -12,7 +12,16 @@ import asyncpg
 
 from broker.clock import to_datetime
 from broker.domain.programs import Program
-from broker.domain.statistics import FIGURES, Amount, Figures, Interval, IntervalFigures, StatisticsScope
+from broker.domain.statistics import (
+    FIGURES,
+    Amount,
+    Figures,
+    Interval,
+    IntervalFigures,
+    OnlineProducerResource,
+    StatisticsScope,
+    TopProgramResource,
+)
 from broker.storage.database import Repository
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 
@@ -75,7 +84,7 @@ SELECT date_trunc('{unit}', time, 'UTC') AS slot, max(connections) AS connection
 FROM moments GROUP BY slot ORDER BY slot
 """
 _TOP = """
-SELECT s.program_id, max(s.subscribers) FILTER (WHERE s.time >= $3) AS subscribers,
+SELECT s.program_id, coalesce(max(s.subscribers) FILTER (WHERE s.time >= $3), 0) AS subscribers,
     sum(s.events)::bigint AS events
 FROM statistics s JOIN programs p ON p.account = s.account AND p.id = s.program_id
 WHERE s.account = $1 AND s.span = 'minute' AND s.time >= $2 AND s.program_id <> ''
@@ -99,7 +108,7 @@ ON CONFLICT (account, user_id) DO UPDATE SET seen = greatest(s.seen, excluded.se
 """
 # Who is of no project shares none; $3 is NULL for who sees everybody, and $4 sees itself.
 _ONLINE = """
-SELECT u.id, u.username, s.seen
+SELECT u.id AS user_id, u.username, s.seen AS last_seen
 FROM producers_seen s JOIN users u ON u.account = s.account AND u.id = s.user_id
 WHERE s.account = $1 AND s.seen > $2 AND u.role IN ('admin', 'producer')
     AND ($3::text[] IS NULL OR u.project_ids && $3 OR u.id = $4)
@@ -108,31 +117,13 @@ ORDER BY s.seen DESC, u.id LIMIT 1000
 
 
 @dataclass(frozen=True, slots=True)
-class TopProgram:
-    """A program with its present subscribers and its events of the last hour."""
-
-    program_id: str
-    subscribers: int
-    events: int
-
-
-@dataclass(frozen=True, slots=True)
-class OnlineProducer:
-    """A user who publishes, and when it was last active."""
-
-    user_id: str
-    username: str
-    seen: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class DashboardFigures:
     """What a dashboard is made of; `minutes` are those of the last hour, ascending, without empty ones."""
 
     minutes: list[IntervalFigures]
     programs_live: int
-    top: list[TopProgram]
-    online: list[OnlineProducer]
+    top: list[TopProgramResource]
+    online: list[OnlineProducerResource]
 
 
 class Statistics(Repository):
@@ -189,8 +180,8 @@ class Statistics(Repository):
         return DashboardFigures(
             minutes,
             live,
-            [TopProgram(row["program_id"], row["subscribers"] or 0, row["events"]) for row in top],
-            [OnlineProducer(row["id"], row["username"], row["seen"]) for row in online],
+            [TopProgramResource.model_construct(**row) for row in top],
+            [OnlineProducerResource.model_construct(**row) for row in online],
         )
 
     async def list_live(self, account: str, now_ms: int, scope: StatisticsScope, limit: int) -> list[Program]:
