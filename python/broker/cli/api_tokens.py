@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from broker.cli.options import Commands
-from broker.cli.output import write_json, write_line
-from broker.cli.remote import JsonOption, Remote, write_notice
+from broker.cli.output import write_json, write_line, write_notice
+from broker.cli.remote import JsonOption, Remote
 
 app = Commands("Create, list and revoke your API tokens.")
 

@@ -1,10 +1,10 @@
 """`broker drain`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
+from broker.cli.output import write_notice
 from broker.settings import Settings
 from broker.setup_error import SetupError
 
@@ -33,9 +33,4 @@ def drain(
         )
     from broker.deployments.drain import drain_node  # brings Ray, for which `--help` need not wait
 
-    drain_node(address, node, wait, _tell)
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    drain_node(address, node, wait, write_notice)

@@ -37,6 +37,12 @@ def write_line(text: str) -> None:
     sys.stdout.flush()
 
 
+def write_notice(text: str) -> None:
+    """One line for people on standard error, at once."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 class ByteMeter:
     """Shows how many bytes have gone."""
 

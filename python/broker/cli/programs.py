@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from broker.cli.options import Commands
-from broker.cli.output import write_json, write_line
+from broker.cli.output import write_json, write_line, write_notice
 from broker.cli.publish import read_metadata
-from broker.cli.remote import JsonOption, ProgramId, Remote, write_notice
+from broker.cli.remote import JsonOption, ProgramId, Remote
 from broker.client import AsyncClient, Program
 
 app = Commands("Create, list, show and delete programs.")

@@ -1,7 +1,6 @@
 """How a command finds a running broker, logs in to it, and says that it waits for it."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from broker.cli.output import write_notice
 from broker.cli.saved_logins import SavedLogins, now
 from broker.client import AsyncClient, RetryPolicy
 from broker.client.subscription import SubscriptionConfig
@@ -117,12 +117,6 @@ async def noticed(url: str) -> AsyncIterator[None]:
         yield
     finally:
         await cancel_and_wait(task)
-
-
-def write_notice(text: str) -> None:
-    """One line for people on standard error, at once."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
 
 
 def _saved_token(url: str) -> str | None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.output import write_json, write_line
-from broker.cli.remote import JsonOption, ProgramId, Remote, find_url, noticed, write_notice
+from broker.cli.output import write_json, write_line, write_notice
+from broker.cli.remote import JsonOption, ProgramId, Remote, find_url, noticed
 from broker.client import (
     AsyncClient,
     Backoff,

@@ -1,7 +1,6 @@
 """`broker scale`."""
 
 import asyncio
-import sys
 import time
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 
 from broker.actors.placement import slot_name
 from broker.cli.administration import DatabaseOptions, open_database
-from broker.cli.output import write_json, write_line
+from broker.cli.output import write_json, write_line, write_notice
 from broker.cli.remote import JsonOption
 from broker.owners.placement import OWNER
 from broker.settings import Settings
@@ -107,6 +106,5 @@ def _tell(row: PlacementRow, owners: int, acting: int, told: str) -> str:
     else:
         line = f"{acting} of {owners} owners have the new placement"
     if line != told:
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+        write_notice(line)
     return line

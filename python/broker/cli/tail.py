@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from broker.cli.output import to_wire, write_json, write_line
-from broker.cli.remote import NOTICE_S, JsonOption, ProgramId, Remote, find_url, write_notice
+from broker.cli.output import to_wire, write_json, write_line, write_notice
+from broker.cli.remote import NOTICE_S, JsonOption, ProgramId, Remote, find_url
 from broker.client import (
     Backoff,
     Change,
