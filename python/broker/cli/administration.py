@@ -70,17 +70,30 @@ async def administer_async(settings: Settings, work: Callable[[Administration], 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The database that `settings` names, with the schema of this version. Raises SetupError."""
-    async with _dsn(settings) as dsn, _open(settings, dsn) as database:
+    async with server_dsn(settings) as dsn, _open(settings, dsn) as database:
         yield database
 
 
 @asynccontextmanager
 async def open_dsn(settings: Settings) -> AsyncIterator[str]:
     """The DSN of the database that `settings` names, with the schema of this version. Raises SetupError."""
-    async with _dsn(settings) as dsn:
+    async with server_dsn(settings) as dsn:
         async with _open(settings, dsn):
             pass
         yield dsn
+
+
+@asynccontextmanager
+async def server_dsn(settings: Settings) -> AsyncIterator[str]:
+    """The DSN of the database that `settings` names; an embedded server runs meanwhile."""
+    if settings.database_url:
+        yield settings.database_url
+        return
+    server = EmbeddedPostgres(open_data_dir(settings.data_dir) / "postgres", binaries=settings.postgres_bin)
+    try:
+        yield await server.start()
+    finally:
+        await server.stop()
 
 
 @asynccontextmanager
@@ -91,18 +104,6 @@ async def _open(settings: Settings, dsn: str) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.close()
-
-
-@asynccontextmanager
-async def _dsn(settings: Settings) -> AsyncIterator[str]:
-    if settings.database_url:
-        yield settings.database_url
-        return
-    server = EmbeddedPostgres(open_data_dir(settings.data_dir) / "postgres", binaries=settings.postgres_bin)
-    try:
-        yield await server.start()
-    finally:
-        await server.stop()
 
 
 async def _check_schema(database: Database, dsn: str, *, is_ours: bool) -> None:

@@ -2,13 +2,11 @@
 
 import asyncio
 
-from broker.cli.administration import DatabaseOptions
+from broker.cli.administration import DatabaseOptions, server_dsn
 from broker.cli.output import write_json, write_line
 from broker.cli.remote import JsonOption
-from broker.deployments.data_dir import open_data_dir
 from broker.errors import Unavailable
 from broker.settings import Settings
-from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate as run_migrations
 
@@ -30,10 +28,5 @@ def migrate(*, database: DatabaseOptions, json: JsonOption = False) -> None:
 
 
 async def _migrate(settings: Settings) -> list[str]:
-    if settings.database_url:
-        return await run_migrations(settings.database_url)
-    server = EmbeddedPostgres(open_data_dir(settings.data_dir) / "postgres", binaries=settings.postgres_bin)
-    try:
-        return await run_migrations(await server.start())
-    finally:
-        await server.stop()
+    async with server_dsn(settings) as dsn:
+        return await run_migrations(dsn)
