@@ -138,25 +138,23 @@ class ReportParams(Model):
     )
     segment: Text | None = Field(default=None, description="Matomo's segment, such as `deviceType==tv`.")
     columns: Columns | None = None
-    show_columns: Columns | None = Field(default=None, alias="showColumns")
-    hide_columns: Columns | None = Field(default=None, alias="hideColumns")
+    show_columns: Columns | None = None
+    hide_columns: Columns | None = None
     flat: Flag | None = None
     expanded: Flag | None = None
     label: Text | None = None
     language: Language | None = None
     format_metrics: Flag | None = Field(default=None, alias="format_metrics")
-    id_subtable: Number | None = Field(default=None, alias="idSubtable")
-    id_dimension: Number | None = Field(default=None, alias="idDimension")
-    id_custom_report: Number | None = Field(default=None, alias="idCustomReport")
-    id_goal: Number | None = Field(default=None, alias="idGoal")
-    page_url: Text | None = Field(default=None, alias="pageUrl")
-    page_name: Text | None = Field(default=None, alias="pageName")
-    download_url: Text | None = Field(default=None, alias="downloadUrl")
-    outlink_url: Text | None = Field(default=None, alias="outlinkUrl")
-    secondary_dimension: Annotated[str, Field(pattern="^event(Category|Action|Name)$")] | None = Field(
-        default=None, alias="secondaryDimension"
-    )
-    last_minutes: Annotated[int, Field(ge=1, le=2_880)] | None = Field(default=None, alias="lastMinutes")
+    id_subtable: Number | None = None
+    id_dimension: Number | None = None
+    id_custom_report: Number | None = None
+    id_goal: Number | None = None
+    page_url: Text | None = None
+    page_name: Text | None = None
+    download_url: Text | None = None
+    outlink_url: Text | None = None
+    secondary_dimension: Annotated[str, Field(pattern="^event(Category|Action|Name)$")] | None = None
+    last_minutes: Annotated[int, Field(ge=1, le=2_880)] | None = None
     filter_limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = Field(default=None, alias="filter_limit")
     filter_offset: Number | None = Field(default=None, alias="filter_offset")
     filter_truncate: Number | None = Field(default=None, alias="filter_truncate")
