@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -248,13 +248,9 @@ def _show_provider(provider: IdentityProvider, json: bool) -> None:
 
 
 def _show(account: Account, json: bool) -> None:
-    wire: dict[str, Any] = {
-        "name": account.name,
-        "origins": None if account.origins is None else [*account.origins],
-        "createdTime": account.created_time,
-    }
     if json:
-        write_json(wire | {"createdTime": to_wire(account.created_time)})
+        listed = None if account.origins is None else [*account.origins]
+        write_json({"name": account.name, "origins": listed, "createdTime": to_wire(account.created_time)})
         return
     origins = "any origin" if account.origins is None else ", ".join(account.origins) or "no origin"
     write_line(f"{account.name}  ({origins})")

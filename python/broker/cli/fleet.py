@@ -16,7 +16,6 @@ from broker.metrics.catalogue import PROCESS_LABELS, Definition
 Process = tuple[str, str, str]
 """Node, kind and number."""
 
-_GATEWAY = "gateway"
 _HIGH = 0.99
 
 

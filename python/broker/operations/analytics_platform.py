@@ -14,7 +14,6 @@ from broker.analytics.matomo import Matomo, MatomoConfig, open_http
 from broker.analytics.setup import Platform
 from broker.analytics.site import SiteIds
 from broker.analytics.wanted import Wanted, WantedError, load_wanted
-from broker.clock import Clock
 from broker.errors import NotFound
 from broker.ids import IdSource
 from broker.operations.report_replies import ReportReplies
@@ -50,7 +49,6 @@ class AnalyticsPlatforms:
     def __init__(
         self,
         settings: Settings,
-        clock: Clock,
         ids: IdSource,
         storage: Analytics,
         replies: ReportReplies,
@@ -60,7 +58,6 @@ class AnalyticsPlatforms:
         self.replies = replies
         self.wanted = wanted
         self._settings = settings
-        self._clock = clock
         self._ids = ids
         self._config = MatomoConfig(timeout_s=settings.matomo_timeout_s)
         # Opened when they are needed: most processes never do. Slow readers of reports hold connections, so

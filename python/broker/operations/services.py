@@ -153,7 +153,6 @@ def build_services(
         data_sources=DataSources(database),
         analytics=AnalyticsPlatforms(
             settings,
-            clock,
             ids,
             Analytics(database, clock),
             ReportReplies(clock, ReportConfig(settings.report_limit_bytes, settings.report_cache_bytes)),
