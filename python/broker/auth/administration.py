@@ -188,27 +188,12 @@ class Administration:
         """Give a user another password; its tokens become invalid. Raises NotFound."""
         user = await self._find(account, username)
         password_hash = await self._hash(password)
-        return await membership.change_user(
-            self._users,
-            self._clock,
-            account,
-            user.id,
-            lambda before: before,
-            password_hash,
-            by=Actor.operator(),
-        )
+        return await self._change(account, user, lambda before: before, password_hash)
 
     async def set_role(self, account: str, username: str, role: Role) -> User:
         """Give a user another role. Raises NotFound, and Conflict for the last admin."""
         user = await self._find(account, username)
-        return await membership.change_user(
-            self._users,
-            self._clock,
-            account,
-            user.id,
-            lambda before: before.model_copy(update={"role": role}),
-            by=Actor.operator(),
-        )
+        return await self._change(account, user, lambda before: before.model_copy(update={"role": role}))
 
     async def delete_user(self, account: str, username: str) -> None:
         """Remove a user; its tokens become invalid. Raises NotFound, and Conflict for the last admin."""
@@ -221,6 +206,14 @@ class Administration:
         if credentials is None:
             raise NotFound(f"the account {account} has no user of this name")
         return credentials.user
+
+    async def _change(
+        self, account: str, user: User, change: membership.Change, password_hash: str | None = None
+    ) -> User:
+        by = Actor.operator()
+        return await membership.change_user(
+            self._users, self._clock, account, user.id, change, password_hash, by=by
+        )
 
     async def _hash(self, password: str) -> str:
         return await self._passwords.hash(_valid("password", _PASSWORD, password))
