@@ -377,28 +377,21 @@ def _connection_failed(url: "httpx.URL", error: Exception) -> ConnectionFailed:
 
 
 def _failure(call: Call[Any], reply: "httpx.Response") -> Exception:
-    body = _error_body(reply)
-    error = _api_error(reply, body)
-    if call.is_forwarded or is_brokers(reply.status_code, body):
+    error, is_ours = read_error(reply.status_code, reply.content, reply.headers)
+    if call.is_forwarded or is_ours:
         return error
     return _Unanswered(reply.status_code, error.retry_after_s)
 
 
-def _api_error(reply: "httpx.Response", body: Any) -> ApiError:
-    return parse_api_error(
-        reply.status_code,
-        body,
-        request_id=reply.headers.get("X-Request-Id", ""),
-        retry_after=reply.headers.get("Retry-After"),
-    )
-
-
-def _error_body(reply: "httpx.Response") -> Any:
-    """The parsed body of an error; None where it is no JSON."""
+def read_error(status: int, content: bytes | bytearray, headers: Mapping[str, str]) -> tuple[ApiError, bool]:
+    """The error of an answer, and whether the broker made it, or something in front of it."""
     try:
-        return wire.parse(reply.content)
-    except ProtocolError:
-        return None
+        body = wire.parse(content)
+    except ProtocolError:  # no JSON
+        body = None
+    request_id, retry_after = headers.get("X-Request-Id", ""), headers.get("Retry-After")
+    error = parse_api_error(status, body, request_id=request_id, retry_after=retry_after)
+    return error, is_brokers(status, body)
 
 
 def _query_text(value: Any) -> str:

@@ -5,15 +5,9 @@ from urllib.parse import urlsplit, urlunsplit
 from websockets.asyncio import client as websockets
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from broker.client import wire
 from broker.client.address import websocket_options
-from broker.client.errors import (
-    ConnectionFailed,
-    ConnectionLost,
-    ProtocolError,
-    is_brokers,
-    parse_api_error,
-)
+from broker.client.engine import read_error
+from broker.client.errors import ConnectionFailed, ConnectionLost
 
 _MAX_MESSAGE_BYTES = 64 << 20  # an answer may hold a program's whole list of events
 _ABNORMAL = 1006
@@ -78,18 +72,10 @@ def _with_wishes(url: str) -> str:
 
 def _refusal(url: str, error: InvalidStatus) -> Exception:
     reply = error.response
-    try:
-        body = wire.parse(reply.body or b"null")
-    except ProtocolError:
-        body = None
-    if not is_brokers(reply.status_code, body):
-        return ConnectionFailed(f"{url}: something in front of the broker answered {reply.status_code}")
-    return parse_api_error(
-        reply.status_code,
-        body,
-        request_id=reply.headers.get("X-Request-Id", ""),
-        retry_after=reply.headers.get("Retry-After"),
-    )
+    refusal, is_ours = read_error(reply.status_code, reply.body or b"", reply.headers)
+    if is_ours:
+        return refusal
+    return ConnectionFailed(f"{url}: something in front of the broker answered {reply.status_code}")
 
 
 def _lost(error: ConnectionClosed) -> ConnectionLost:
