@@ -162,8 +162,9 @@ class Sources:
         origin = self._purges.origin(asker.account, url)
         key = _key(asker.account, url)
         # Who asks after a purge, or under other rules, does not get what was fetched for it before.
+        wanted = _Wanted(key, origin, asker, url, rules)
         return await self._single_flight.run(
-            (key, origin.number, rules), lambda: self._load(key, origin, asker, url, rules), (Unavailable,)
+            (key, origin.number, rules), lambda: self._load(wanted), (Unavailable,)
         )
 
     def allows(self, hops: tuple[Hop, ...]) -> bool:
@@ -178,36 +179,28 @@ class Sources:
         """End what runs."""
         await self._single_flight.close()
 
-    async def _load(self, key: str, origin: Origin, asker: Asker, url: str, rules: HostRules) -> FoundSource:
-        kept = await asyncio.to_thread(self._read, key, asker, rules)
+    async def _load(self, wanted: "_Wanted") -> FoundSource:
+        kept = await asyncio.to_thread(self._read, wanted)
         if kept is not None and self._is_fresh(kept[0]):
             return FoundSource(kept[1], kept[0].hops)
         del kept  # its bytes need not be held twice
-        async with self._locks.held(key):
-            kept = await asyncio.to_thread(self._read, key, asker, rules)
+        async with self._locks.held(wanted.key):
+            kept = await asyncio.to_thread(self._read, wanted)
             if kept is not None and self._is_fresh(kept[0]):
                 return FoundSource(kept[1], kept[0].hops)  # another process has fetched it meanwhile
-            return await self._refresh(key, origin, asker, url, rules, kept)
+            return await self._refresh(wanted, kept)
 
-    async def _refresh(
-        self,
-        key: str,
-        origin: Origin,
-        asker: Asker,
-        url: str,
-        rules: HostRules,
-        kept: tuple[SourceHead, Source] | None,
-    ) -> FoundSource:
+    async def _refresh(self, wanted: "_Wanted", kept: tuple[SourceHead, Source] | None) -> FoundSource:
         """Ask the server, unless it was failing a moment ago."""
         may_be_stale = kept is not None and 0 <= self._age_s(kept[0]) < self._config.stale_s
-        if kept is not None and may_be_stale and key in self._failing:
+        if kept is not None and may_be_stale and wanted.key in self._failing:
             return FoundSource(kept[1], kept[0].hops, is_stale=True)
         try:
-            return await self._ask(key, origin, asker, url, rules, kept)
+            return await self._ask(wanted, kept)
         except _Failing as failing:
             if kept is None or not may_be_stale:
                 raise failing.error from None
-            self._failing.put(key, True)
+            self._failing.put(wanted.key, True)
             return FoundSource(kept[1], kept[0].hops, is_stale=True)
 
     def _keep(self, key: str, head: SourceHead, body: bytes) -> Source:
@@ -229,70 +222,60 @@ class Sources:
         if self._is_purged(head):
             self._cache.remove(key)
 
-    def _read(self, key: str, asker: Asker, rules: HostRules) -> tuple[SourceHead, Source] | None:
+    def _read(self, wanted: "_Wanted") -> tuple[SourceHead, Source] | None:
         """What is on disk and might be fetched now. In a thread. Raises Unavailable if it cannot be held."""
-        with self._counting(asker) as count:
-            kept = self._cache.open(key, count.take)
+        with self._counting(wanted.asker) as count:
+            kept = self._cache.open(wanted.key, count.take)
             if kept is None or not 0 <= self._age_s(kept[0]) < self._config.kept_s:
                 return None
             if self._is_purged(kept[0]):
-                self._cache.remove(key)
+                self._cache.remove(wanted.key)
                 return None
-            if not (self.allows(kept[0].hops) and rules.allows(kept[0].hops)):
+            if not (self.allows(kept[0].hops) and wanted.rules.allows(kept[0].hops)):
                 return None
             return kept[0], count.keep(Source(kept[0].digest, kept[1]))
 
-    async def _ask(
-        self,
-        key: str,
-        origin: Origin,
-        asker: Asker,
-        url: str,
-        rules: HostRules,
-        kept: tuple[SourceHead, Source] | None,
-    ) -> FoundSource:
+    async def _ask(self, wanted: "_Wanted", kept: tuple[SourceHead, Source] | None) -> FoundSource:
         """The source as its server has it now, which is kept. Raises _Failing for what may be over soon."""
-        with self._counting(asker) as count:
+        with self._counting(wanted.asker) as count:
             try:
                 validators = {} if kept is None else kept[0].validators
-                fetched = await self._fetch(asker, url, rules, validators, count)
+                fetched = await self._fetch(wanted, validators, count)
             except (UpstreamFailed, UpstreamTimeout) as error:
                 raise _Failing(error) from error
             if fetched.status == 304 and kept is not None:
                 head = msgspec.structs.replace(
-                    kept[0], checked_time=self._now_s(), origin=origin, hops=fetched.hops
+                    kept[0], checked_time=self._now_s(), origin=wanted.origin, hops=fetched.hops
                 )
-                await asyncio.to_thread(self._renew, key, head, kept[1])
+                await asyncio.to_thread(self._renew, wanted.key, head, kept[1])
                 return FoundSource(kept[1], fetched.hops)
             if fetched.status != 200:
                 answered = UpstreamFailed(f"the upstream answers {fetched.status}")
                 raise _Failing(answered) if fetched.status in _PASSING else answered
-            source = count.keep(await asyncio.to_thread(self._take_over, key, origin, fetched))
+            source = count.keep(await asyncio.to_thread(self._take_over, wanted, fetched))
             return FoundSource(source, fetched.hops)
 
-    def _take_over(self, key: str, origin: Origin, fetched: Fetched) -> Source:
+    def _take_over(self, wanted: "_Wanted", fetched: Fetched) -> Source:
         """The source of a reply, which is kept. Blocks. Raises Unavailable."""
         digest = hashlib.sha256(fetched.body).hexdigest()
-        head = SourceHead(digest, self._now_s(), _validators(fetched.headers), origin, fetched.hops)
-        return self._keep(key, head, fetched.body)
+        head = SourceHead(digest, self._now_s(), _validators(fetched.headers), wanted.origin, fetched.hops)
+        return self._keep(wanted.key, head, fetched.body)
 
-    async def _fetch(
-        self, asker: Asker, url: str, rules: HostRules, validators: Mapping[str, str], count: "_Count"
-    ) -> Fetched:
-        config = self._config
+    async def _fetch(self, wanted: "_Wanted", validators: Mapping[str, str], count: "_Count") -> Fetched:
+        config, asker = self._config, wanted.asker
         headers = {"accept": _ACCEPT, "user-agent": _USER_AGENT}
         headers |= {_VALIDATORS[name]: value for name, value in validators.items()}
         request = FetchRequest(
-            url,
+            wanted.url,
             config.total_s,
             config.max_bytes,
             headers=headers,
-            check=rules.check_target,
+            check=wanted.rules.check_target,
             count=count.take,
             asker=asker,
         )
         async with (
-            self._hosts.held(parse_url(url).host, asker),
+            self._hosts.held(parse_url(wanted.url).host, asker),
             self._accounts.held(asker.account, asker),
             self._all.held(asker),
         ):
@@ -324,6 +307,17 @@ class Sources:
 
     def _now_s(self) -> float:
         return self._clock.now_ms() / 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A source that is asked for; `key` is its name in the cache, `origin` what the purges were then."""
+
+    key: str
+    origin: Origin
+    asker: Asker
+    url: str
+    rules: HostRules
 
 
 class _Count:
