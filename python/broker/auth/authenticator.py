@@ -278,7 +278,7 @@ class Authenticator:
             await self._throttle.record_failure(attempt)
             raise BadCredentials("the API token is unknown, revoked or expired")
         await self._throttle.check(attempt)
-        return await self._issue(account, holder.user, holder.valid_from_ms, holder)
+        return await self.issue(account, holder.user, holder.valid_from_ms, holder)
 
     async def log_in_by_identity(self, account: str, token: str, address: str) -> AccessToken:
         """Issue an access token for the token of one of the account's identity providers.
@@ -299,24 +299,18 @@ class Authenticator:
             await self._throttle.record_failure(attempt)
             raise
         await self._throttle.check(attempt)
-        return await self._issue(account, match.user, match.valid_from_ms)
+        return await self.issue(account, match.user, match.valid_from_ms)
 
-    async def issue(self, account: str, user: User, valid_from_ms: int) -> AccessToken:
+    async def issue(
+        self, account: str, user: User, valid_from_ms: int, holder: Holder | None = None
+    ) -> AccessToken:
         """A signed access token that lives for the configured lifetime.
 
         Args:
             valid_from_ms: of the user's credentials as they were when they were checked. A password that
                 changed meanwhile makes this token invalid from its birth.
+            holder: of the API token that it is exchanged for.
         """
-        return await self._issue(account, user, valid_from_ms)
-
-    async def _issue(
-        self,
-        account: str,
-        user: User,
-        valid_from_ms: int,
-        holder: Holder | None = None,
-    ) -> AccessToken:
         key = await self._keys.signing()
         issued_s = self._clock.now_ms() // 1000
         lifetime_s = self._config.token_lifetime_s
