@@ -11,12 +11,12 @@ slot write, whatever is thought of the other.
 
 import asyncio
 import socket
-from contextlib import suppress
 
 from ray.exceptions import RayError
 
 from broker.actors.link import ActorPlace, LinkLost, SlotLink
 from broker.actors.named import Node, list_nodes
+from broker.concurrency.tasks import cancel_and_wait
 from broker.rpc.calls import SLOT_CALLS
 
 _PAUSE_S = 0.25  # between two questions to an actor
@@ -90,7 +90,7 @@ async def _is_lost(host: str) -> bool:
                 return True
         return False
     finally:
-        await _cancel(tries)
+        await cancel_and_wait(*tries)
 
 
 async def _answers_within(node: Node, wait_s: float) -> bool:
@@ -112,10 +112,3 @@ async def _until_answered(node: Node) -> bool:
         except OSError:  # no route to it: what is on the way says so, not the node
             await asyncio.Event().wait()
         return True
-
-
-async def _cancel(tasks: "set[asyncio.Future[bool]]") -> None:
-    for task in tasks:
-        task.cancel()
-    with suppress(asyncio.CancelledError):
-        await asyncio.gather(*tasks, return_exceptions=True)
