@@ -22,10 +22,8 @@ from broker.analytics.plan import (
     assess,
 )
 from broker.analytics.site import (
-    Dimension,
     FoundSite,
     Reader,
-    Report,
     SiteIds,
     parse_dimension,
     parse_id,
@@ -94,15 +92,9 @@ async def read_site(platform: Platform, id_site: str) -> FoundSite:
         if isinstance(outcome, BaseException):
             raise outcome
     assert not isinstance(told, BaseException), "raised above"
-    site, rest = told
-    listed = rest.access.get(platform.reader) in _VIEW
-    return FoundSite(
-        site=site,
-        free_slots=rest.free_slots,
-        dimensions=rest.dimensions,
-        reports=rest.reports,
-        reader=_reader(seen, id_site, is_listed=listed),
-    )
+    found, access = told
+    is_listed = access.get(platform.reader) in _VIEW
+    return replace(found, reader=_reader(seen, id_site, is_listed=is_listed))
 
 
 async def complete(
@@ -177,17 +169,8 @@ async def _do(
     return new_id
 
 
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """What a site has beside its own fields."""
-
-    free_slots: dict[str, int]
-    dimensions: tuple[Dimension, ...] | None
-    reports: tuple[Report, ...] | None
-    access: dict[str, str]
-
-
-async def _ask_site(matomo: Matomo, id_site: str) -> tuple[dict[str, Any], _Rest]:
+async def _ask_site(matomo: Matomo, id_site: str) -> tuple[FoundSite, dict[str, str]]:
+    """The site, whose reader is not known yet, and what access users have to it."""
     of_site = {"idSite": id_site}
     version, has_dimensions, has_reports, site = await matomo.read_all(
         Request("API.getMatomoVersion", {}),
@@ -212,15 +195,15 @@ async def _ask_site(matomo: Matomo, id_site: str) -> tuple[dict[str, Any], _Rest
         requests.append(Request("CustomReports.getConfiguredReports", of_site))
     replies = iter(await matomo.read_all(*requests))
     access = _good(next(replies))
-    rest = _Rest(
+    found = FoundSite(
+        site=site,
         dimensions=_parsed(parse_dimension, next(replies)) if _is_on(has_dimensions) else None,
         free_slots=_free_slots(next(replies)) if _is_on(has_dimensions) else {},
         reports=_parsed(parse_report, next(replies)) if _is_on(has_reports) else None,
-        access={str(login): str(right) for login, right in access.items()}
-        if isinstance(access, dict)
-        else {},
+        reader=Reader.NONE,
     )
-    return site, rest
+    listed = access.items() if isinstance(access, dict) else ()
+    return found, {str(login): str(right) for login, right in listed}
 
 
 async def _ask_reader(matomo: Matomo) -> list[str] | None:
