@@ -42,6 +42,10 @@ class HealthReport:
         """`ok` or `unavailable`."""
         return OK if self.is_ready else "unavailable"
 
+    def fields(self) -> dict[str, Any]:
+        """What `/readyz` and `getHealth` tell, by the names of the fields."""
+        return {"status": self.status, "parts": self.parts, "images": self.images, "faces": self.faces}
+
 
 class ProductHealth:
     """The checks of one process. Safe for any number of callers on one event loop, and to cancel."""

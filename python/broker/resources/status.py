@@ -74,14 +74,7 @@ def build_version() -> Version:
 
 async def _get_health(context: Context, _params: NoParams) -> Health:
     report = await context.services.health.report()
-    return Health.model_validate(
-        {
-            "status": report.status,
-            "parts": dict(report.parts),
-            "images": report.images,
-            "faces": dict(report.faces),
-        }
-    )
+    return Health.model_validate(report.fields())
 
 
 async def _ping(context: Context, _params: NoParams) -> Pong:

@@ -314,13 +314,8 @@ class RestApp(Door):
     async def _serve_readyz(self, exchange: Exchange) -> None:
         """Whether everything that the product needs is there."""
         report = await self._services.health.report()
-        body = {
-            "status": report.status,
-            "parts": report.parts,
-            "images": report.images,
-            "faces": report.faces,
-        }
-        await exchange.whole(200 if report.is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
+        body = orjson.dumps(report.fields())
+        await exchange.whole(200 if report.is_ready else 503, body, JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
         """The metrics of all processes of this node, and whether what the product needs is there."""
