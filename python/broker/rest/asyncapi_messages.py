@@ -10,15 +10,9 @@ from typing import Any
 from broker.domain.values import Model
 from broker.errors import (
     BrokerError,
-    InsufficientScope,
-    InternalError,
     InvalidRequest,
     MethodNotAllowed,
     NotAcceptable,
-    NotFound,
-    SlowDown,
-    Unauthenticated,
-    Unavailable,
     UnsupportedMediaType,
 )
 from broker.operations.invoke import MAX_KEY_CHARACTERS
@@ -41,6 +35,7 @@ from broker.resources.notifications import Notification
 from broker.rest.openapi_replies import error_example, errors_of
 from broker.rest.openapi_schemas import Schema, Schemas, example_value, without_null
 from broker.rest.result_examples import EPOCH, NOTIFICATION_EXAMPLES, examples_of
+from broker.rest.streams import ERRORS as STREAM_ERRORS
 
 _VERSION: Schema = {"const": "2.0"}
 _ID: Schema = {
@@ -88,15 +83,8 @@ _FORWARDED_EXAMPLE = {"status": 200, "contentType": "application/json", "body": 
 _ONE_TARGET = [{"required": ["programId"]}, {"required": ["channel"]}]
 # Here are no paths, methods and media types.
 _OF_HTTP = {MethodNotAllowed, NotAcceptable, UnsupportedMediaType}
-_FOLLOW_ERRORS = (
-    InsufficientScope,
-    InternalError,
-    InvalidRequest,
-    NotFound,
-    SlowDown,
-    Unauthenticated,
-    Unavailable,
-)
+# A subscription is refused as an event stream is.
+_FOLLOW_ERRORS = sorted(set(STREAM_ERRORS) - _OF_HTTP, key=lambda kind: kind.__name__)
 PROTOCOL_ERRORS = (
     (PARSE_ERROR, "Parse error", "The message is not JSON, is nested too deeply or has too many values."),
     (
