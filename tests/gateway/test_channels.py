@@ -2,10 +2,31 @@ from typing import Any
 
 import pytest
 
+from broker.actors.placement import slot_name
+from broker.owners.placement import OWNER
+from broker.storage.fence import connection_name
 from tests.gateway.test_calls import fails
 from tests.gateway.world import Viewer, World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+_OTHERS = "UPDATE program_changes SET change = CASE change WHEN 'live' THEN 'ended' ELSE 'live' END"
+_END_OWNER = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = $1
+"""
+_CREATE_UNTOLD = """
+INSERT INTO programs (account, id, name, access, project_id, created_time, updated_time)
+VALUES ('demo', $1, $1, 'public', 'own', now(), now()) RETURNING uid
+"""
+_BEGIN_HEAD = "INSERT INTO program_heads (program_uid, epoch, epoch_reason) VALUES ($1, 'untold', 'created')"
+
+
+async def exchange_program_changes(world: World) -> None:
+    """The database of the owner is one that has other rows in place of all those that were told."""
+    database = world.product.services.database
+    await database.execute(_OTHERS)
+    await database.fetch(_END_OWNER, connection_name(slot_name(OWNER, 0)))
 
 
 @pytest.mark.parametrize("channel", ["programs", "project:own"])
@@ -43,6 +64,32 @@ async def test_programs_channel_tells_of_programs(world: World) -> None:
     assert (updated["change"], updated["program"]["access"]) == ("updated", "private")
     await (await world.admin()).call("admin/deleteProgram", programId=program)
     assert (await viewer.next("program"))["change"] == "deleted"
+
+
+@pytest.mark.parametrize("role", ["user", "admin"])
+async def test_readers_of_any_project_hear_that_changes_may_be_missing(world: World, role: str) -> None:
+    viewer = await world.join(role)
+    await viewer.call("subscribe", channel="programs")
+    await world.program(projectId="own")
+    assert (await viewer.next("program"))["change"] == "created"
+    await exchange_program_changes(world)
+    assert await viewer.next("resumed") == {"channel": "programs"}
+    program = await world.program(projectId="own")
+    assert (await viewer.next("program"))["program"]["id"] == program
+
+
+async def test_program_whose_news_are_missing_joins_its_project(world: World) -> None:
+    viewer = await world.join("admin")
+    await viewer.call("subscribe", channel="project:own")
+    known = await world.program(projectId="own")
+    await world.publish(known)
+    assert (await viewer.next("event"))["programId"] == known
+    (uid,) = await world.product.services.database.fetchrow(_CREATE_UNTOLD, "untold")
+    await world.product.services.database.execute(_BEGIN_HEAD, uid)
+    await exchange_program_changes(world)
+    await world.publish("untold", 2)
+    told = [await viewer.next("event") for _ in range(2)]
+    assert [(each["programId"], each["seq"]) for each in told] == [("untold", 1), ("untold", 2)]
 
 
 async def test_readers_of_other_projects_hear_of_other_programs(world: World) -> None:

@@ -38,6 +38,7 @@ from tests.gateway.described import (
     faults_of_stream_refusal,
 )
 from tests.gateway.streams import Stream
+from tests.gateway.test_channels import exchange_program_changes
 from tests.gateway.test_hostile import HANDSHAKE, Attacker, text
 from tests.gateway.world import Viewer, World, open_world
 
@@ -225,6 +226,8 @@ async def tell_everything(world: World) -> tuple[list[Viewer], list[Stream]]:
     clock.forward_ms = 0
     expiring = await world.join(token=token)
     watcher, member, anybody = await world.join("user"), await world.join("admin"), await world.join()
+    listener = await world.join("admin")
+    await listener.call("subscribe", channel="programs")
     admin = await world.admin()
     await admin.call("createProject", id="own", name="Own")
     program, doomed, private = [await world.program(projectId="own") for _ in range(3)]
@@ -260,7 +263,10 @@ async def tell_everything(world: World) -> tuple[list[Viewer], list[Stream]]:
     await admin.call("importProgramEvents", programId=program, events=[{"event": "Score#update"}])
     await admin.call("admin/deleteProgram", programId=doomed)
     await world.set_access(private, "private", "own")
-    return [watcher, member, anybody, expiring, await world.join(query="?alive=true")], streams
+    while (await listener.next("program"))["change"] != "updated":
+        pass  # all of them are told before they are lost
+    await exchange_program_changes(world)
+    return [watcher, member, anybody, expiring, listener, await world.join(query="?alive=true")], streams
 
 
 def test_the_close_codes_are_those_that_the_gateway_counts() -> None:

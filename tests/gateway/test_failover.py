@@ -6,8 +6,8 @@ that it lost. Whoever followed is told, whoever comes back is told, and who is n
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 
 from broker.domain.audit import Actor
+from broker.owners.owner import Owner
 from broker.storage.visitor_rules import VisitorRules
 from tests.adversity.votes import VISITORS, VotingShow
 from tests.auth.visitor_tokens import SECRET
@@ -27,6 +28,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 VIEWERS = 5
 _SWITCH_S = 60.0
 _OPTIONS = {"title": "Winner", "options": ["a", "b"]}
+_PROJECT = "show"
+# More than an owner remembers; a standby gives up to 32 numbers away, which its primary has in reserve.
+_LOST_VALUES = 80
+_NEWEST_VALUE = "SELECT max(number) AS number FROM stored_values"
 
 
 @pytest.fixture(scope="module")
@@ -308,3 +313,99 @@ async def test_synchronous_standby_loses_nothing_and_no_epoch_changes(tmp_path: 
                 told = await show.until_told(number, last)
                 assert [each["params"]["id"] for each in told] == [event["id"] for event in stored[1:]]
             assert (await show.results())["results"] == {"0": 3, "1": 3}
+
+
+@dataclass
+class Values:
+    """Stored values of a project, and a viewer who follows them and reads them as it is told to."""
+
+    world: World
+    viewer: Viewer
+    known: dict[str, Any] = field(default_factory=dict)
+    stored: list[str] = field(default_factory=list)
+    resumes: int = 0
+
+    async def store(self, count: int) -> list[str]:
+        """Store `count` new values in turn, each until it is acknowledged; returns their ids."""
+        ids: list[str] = []
+        async with self.world.product.door() as door, asyncio.timeout(_SWITCH_S):
+            while len(ids) < count:
+                id_ = f"v{len(self.stored)}"
+                body = {"id": id_, "metadata": {"of": id_}}
+                answer = await door.post(f"/storage/{_PROJECT}", json=body)
+                if answer.is_success:
+                    ids.append(id_)
+                    self.stored.append(id_)
+        return ids
+
+    async def read(self) -> dict[str, Any]:
+        """The values as the broker has them."""
+        found = {}
+        async with self.world.product.door() as door:
+            for id_ in self.stored:
+                answer = await door.get(f"/storage/{_PROJECT}/{id_}")
+                if answer.status_code == httpx.codes.OK:
+                    found[id_] = answer.json()
+        return found
+
+    async def until_known(self, ids: list[str]) -> None:
+        async with asyncio.timeout(_SWITCH_S):
+            while not self.known.keys() >= set(ids):
+                told = await self.viewer.told.get()
+                if told["method"] == "resumed":
+                    self.resumes += 1
+                    self.known = await self.read()
+                elif told["method"] == "stored":
+                    self.known[told["params"]["value"]["id"]] = told["params"]["value"]
+
+
+@asynccontextmanager
+async def owner_away(world: World, dsn: str, stack: AsyncExitStack) -> AsyncIterator[None]:
+    """The owner is gone in the block, after which there is another one, until the stack ends."""
+    owners, services = world.product.owners, world.product.services
+    world.link.is_cut = True
+    await owners.owner.close()
+    yield
+    settings = replace(services.settings, database_pool=2)
+    owner = await Owner.start(settings, dsn, 0, clock=services.clock)
+    stack.push_async_callback(owner.close)
+    owners.owner = world.link.owner = owner
+    world.link.is_cut = False
+
+
+@pytest.mark.parametrize(
+    ("lose", "is_owner_replaced"), [(behind_standby, False), (behind_standby, True), (dump, True)]
+)
+async def test_values_under_numbers_of_lost_ones_are_told(
+    lose: Callable[[Servers, Show], Awaitable[Callable[[], Awaitable[None]]]],
+    is_owner_replaced: bool,
+    tmp_path: Path,
+    template: Path,
+) -> None:
+    async with open_servers(tmp_path, template) as servers:
+        await servers.start("first")
+        if lose is behind_standby:
+            await servers.add_standby("second", "first")
+        await servers.put_in_charge("first")
+        async with open_world(servers.dsn, ws_messages_per_s=0) as world, AsyncExitStack() as stack:
+            await (await world.admin()).call("createProject", id=_PROJECT, name="n")
+            values = Values(world, await world.join())
+            await values.viewer.call("subscribe", channel=f"storage:{_PROJECT}")
+            kept = await values.store(5)
+            if lose is behind_standby:
+                await servers.catch_up("second", "first")
+            switch = await lose(servers, Show(world, ""))
+            lost = await values.store(_LOST_VALUES)
+            await values.until_known([*kept, *lost])
+            (before,) = await servers.fetch("first", _NEWEST_VALUE)
+
+            # The owner learns of the loss by itself, or its successor by the cursor of the gateway.
+            async with owner_away(world, servers.dsn, stack) if is_owner_replaced else nullcontext():
+                await switch()
+                new = await values.store(3)
+            await values.until_known(new)
+            (after,) = await servers.fetch("second" if lose is behind_standby else "restored", _NEWEST_VALUE)
+            assert after["number"] <= before["number"], "numbers are used again"
+            assert values.known == await values.read()
+            assert values.known.keys() == {*kept, *new}
+            assert values.resumes == 1

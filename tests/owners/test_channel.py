@@ -120,7 +120,7 @@ async def test_program_goes_live_and_ends_on_time(owner: Owner, dsn: str) -> Non
 
 async def test_what_passes_before_the_first_look_is_told(database: Database, dsn: str) -> None:
     clock = FixedClock(NOON)
-    channel = ProgramsChannel("demo", 0, ProgramOutbox(database, clock), clock, LogLimits())
+    channel = ProgramsChannel("demo", ProgramOutbox(database, clock), clock, LogLimits())
     await schedule(dsn, "p", NOON + 1, NOON + 9)
     await schedule(dsn, "q", NOON, NOON + 9)
     clock.ms = NOON + 5  # the database was away

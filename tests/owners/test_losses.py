@@ -43,6 +43,10 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 _HEAD = "SELECT h.* FROM program_heads h JOIN programs p ON p.uid = h.program_uid WHERE p.id = $1"
+_PUBLISH_ELSEWHERE = """
+INSERT INTO events (history, seq, id, created_time, timestamp, timecode, event, metadata)
+SELECT $1, seq, gen_random_uuid(), now(), 0, 0, 'Score#update', '{}' FROM generate_series($2::bigint, $3) seq
+"""
 
 
 async def take_back(dsn: str, seq: int, program_id: str = "p") -> None:
@@ -171,6 +175,23 @@ async def test_other_events_of_the_same_numbers_are_a_loss(owner: Owner, dsn: st
         assert replaced(told, events[0]["epoch"], 40)
         (reply,) = await following.open("strict", [Follow(1, topic, lost, strict=True)])
         assert isinstance(reply, HistoryLost)
+
+
+async def test_events_of_an_older_owner_in_the_place_of_lost_ones_are_a_loss(
+    owner: Owner, dsn: str, gateway: Gateway
+) -> None:
+    """It hung until the database had forgotten who came after it, and goes further than that one."""
+    events = await published(owner, publish(count=30))
+    await gateway.until(1, 30)
+    await take_back(dsn, 20)
+    (head,) = await fetch(dsn, _HEAD, "p")
+    await fetch(dsn, _PUBLISH_ELSEWHERE, head["history"], 21, 35)
+    await fetch(dsn, "UPDATE program_heads SET seq = 35 WHERE history = $1", head["history"])
+    await exchange_server(dsn)
+    told = (await gateway.until(1, 31))[30]
+    assert replaced(told, events[0]["epoch"], 35)
+    (new,) = await published(owner, publish())
+    assert (new["epoch"], new["seq"]) == (told.epoch, 36)
 
 
 async def test_cursor_without_an_id_is_believed(owner: Owner, dsn: str, gateway: Gateway) -> None:

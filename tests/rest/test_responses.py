@@ -324,6 +324,24 @@ async def test_votes_under_way_at_the_closing_are_in_the_final_result(
     assert (await vote.results(**query))["results"] == final.json()["results"] == {"0": 1, "1": 0, "2": 0}
 
 
+async def test_votes_for_a_poll_that_was_lost_are_not_counted_in_another(ask: Any, module_dsn: str) -> None:
+    """The database was restored to a moment between the question and the first vote."""
+    lost, other = await ask(), await ask()
+    connection = await asyncpg.connect(module_dsn)
+    name = await connection.fetchval("SELECT pg_get_serial_sequence('answer_polls', 'uid')")
+    before = await connection.fetchrow(f"SELECT last_value, is_called FROM {name}")
+    await lost.count(lost.answer("ann"))
+    await connection.execute("DELETE FROM answer_polls WHERE context = $1", lost.context)
+    await connection.execute("SELECT setval($1::text::regclass, $2, $3)", name, *before)
+    await connection.close()
+    await other.count(other.answer("bob"))
+    await lost.post(lost.answer("eve", 1))  # by the number that this process remembers
+    assert await lost.count(lost.answer("eve", 1)) == (1, 0)
+    for vote, counted in ((other, {"0": 1, "1": 0, "2": 0}), (lost, {"0": 0, "1": 1, "2": 0})):
+        results = await vote.results(programId=vote.program, contextId=vote.context)
+        assert results["results"] == counted
+
+
 async def test_a_commit_under_way_is_in_the_final_result(ask: Any, product: Product, module_dsn: str) -> None:
     vote = await ask(ASKED | {"closes": product.services.clock.now_ms() + 60_000})
     query = {"programId": vote.program, "contextId": vote.context}

@@ -156,7 +156,7 @@ export class Subscription<T = ProgramEvent> extends Followed<T, SubscriptionEven
   }
 }
 
-/** A notification of a channel. `resumed` is the client's own: some may have been missed before it. */
+/** A notification of a channel. `resumed`, which the client makes too: some may have been missed before it. */
 export interface Notification {
   method: string;
   params: Raw;

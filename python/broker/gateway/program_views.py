@@ -17,6 +17,7 @@ from broker.domain.programs import Program
 from broker.domain.users import Principal
 from broker.gateway.topics import FollowedTopics, Logs, native_entry
 from broker.ids import IdSource
+from broker.owners.encoding import RESUMED
 from broker.owners.protocol import PROGRAMS_CHANNEL, Entry, EntryKind, channel_topic
 
 RULE = SUBSCRIPTIONS[PROGRAMS_CHANNEL]
@@ -79,15 +80,27 @@ class ProgramViews:
         self._topics.unpin(channel, topic)
 
     def _hear(self, channel: str, entries: Sequence[Entry]) -> None:
+        views = self._views.get(channel, {}).values()
         for entry in entries:
-            if entry.method != "program":
+            if entry.method == RESUMED:
+                told = list(views)
+            elif entry.method == "program":
+                program = _program(entry.params)
+                told = [view for view in views if _may_see(view.reader, program)]
+            else:
                 continue
-            program = Program.model_validate(_stored(orjson.loads(entry.params)["program"]), by_alias=True)
-            for view in self._views.get(channel, {}).values():
-                target = permissions.program_target(view.reader, program)
-                if RULE.allows(view.reader.role, target):
-                    copy = entry._replace(kind=EntryKind.NOTICE, epoch=view.epoch, seq=0)
-                    self._logs.append(view.topic, [native_entry(copy)])
+            for view in told:
+                copy = entry._replace(kind=EntryKind.NOTICE, epoch=view.epoch, seq=0)
+                self._logs.append(view.topic, [native_entry(copy)])
+
+
+def _may_see(reader: Principal, program: Program) -> bool:
+    return RULE.allows(reader.role, permissions.program_target(reader, program))
+
+
+def _program(params: bytes) -> Program:
+    """The program that a notification is about."""
+    return Program.model_validate(_stored(orjson.loads(params)["program"]), by_alias=True)
 
 
 def _stored(program: dict[str, object]) -> dict[str, object]:

@@ -5,13 +5,14 @@ links their logs to the channel's own log, natively: no push is copied by Python
 current by two sources. What a program's owner says of its project moves a linked program at its very place
 among the pushes. The account's `programs` topic brings programs that nobody here followed before; one that
 was created just now is followed from its first push on, one that moved in from the moment this gateway hears
-of it.
+of it. Where it says that news may be missing, the list is read again.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import orjson
 
@@ -21,6 +22,7 @@ from broker.domain.programs import ProgramChange
 from broker.errors import BrokerError, NotFound
 from broker.gateway.topics import Followed, FollowedTopics, Logs
 from broker.operations.services import Services
+from broker.owners.encoding import RESUMED
 from broker.owners.protocol import PROGRAMS_CHANNEL, Attributes, Entry, channel_topic, program_topic
 from broker.resources.following import PROJECT_CHANNEL
 from broker.storage.programs import ProgramQuery
@@ -30,6 +32,7 @@ _log = logging.getLogger(__name__)
 PAGE_PROGRAMS = 500
 OPENED_AT_ONCE = 32
 JOIN_RETRY_S = 1.0
+_ALL = ""  # in the place of a program's id: of those whose news may be missing
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ class ProjectChannels:
             self._dissolve(channel)
             raise
 
-    async def _follow_all(self, channel: _Channel) -> None:
+    async def _follow_all(self, channel: _Channel, *, from_start: bool = False) -> None:
         seen, total = 0, 1
         while seen < total:
             query = ProgramQuery(
@@ -126,7 +129,7 @@ class ProjectChannels:
             seen += len(programs)
             for start in range(0, len(programs), OPENED_AT_ONCE):
                 group = programs[start : start + OPENED_AT_ONCE]
-                await _all(self._follow(channel, program.id) for program in group)
+                await _all(self._follow(channel, each.id, from_start=from_start) for each in group)
 
     async def _follow(self, channel: _Channel, program_id: str, *, from_start: bool = False) -> None:
         topic = program_topic(channel.account, program_id)
@@ -141,6 +144,8 @@ class ProjectChannels:
     def _hear(self, account: str, entries: Sequence[Entry]) -> None:
         """Take news from the `programs` topic: programs that belong to an open channel join it."""
         for entry in entries:
+            if entry.method == RESUMED:
+                self._join_missed(account)
             if entry.method != "program":
                 continue
             news = orjson.loads(entry.params)
@@ -151,23 +156,36 @@ class ProjectChannels:
             topic = program_topic(account, program["id"])
             if topic not in channel.linked and program["id"] not in channel.joins:
                 is_new = change == ProgramChange.CREATED
-                task = run_once("join", self._join(channel, program["id"], is_new))
-                channel.joins[program["id"]] = task
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                follow = partial(self._follow, channel, program["id"], from_start=is_new)
+                self._begin_join(channel, program["id"], follow)
 
-    async def _join(self, channel: _Channel, program_id: str, is_new: bool) -> None:
-        """Follow one more program, however long its owner is unreachable; ends with the channel."""
+    def _join_missed(self, account: str) -> None:
+        """News of the account may be missing: whatever is not followed yet has been made since."""
+        for channel in self._channels.values():
+            if channel.account == account:
+                if (earlier := channel.joins.pop(_ALL, None)) is not None:
+                    earlier.cancel()  # it may have read a part of the list before
+                self._begin_join(channel, _ALL, partial(self._follow_all, channel, from_start=True))
+
+    def _begin_join(self, channel: _Channel, name: str, follow: Callable[[], Awaitable[None]]) -> None:
+        task = run_once("join", self._join(channel, name, follow))
+        channel.joins[name] = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _join(self, channel: _Channel, name: str, follow: Callable[[], Awaitable[None]]) -> None:
+        """Follow more programs, however long their owners are unreachable; ends with the channel."""
         try:
             while self._channels.get(channel.topic) is channel:
                 try:
-                    await self._follow(channel, program_id, from_start=is_new)
+                    await follow()
                     return
                 except BrokerError as error:
                     _log.warning("join_failed", extra={"topic": channel.topic, "cause": error.message})
                 await asyncio.sleep(JOIN_RETRY_S)
         finally:
-            channel.joins.pop(program_id, None)
+            if channel.joins.get(name) is asyncio.current_task():
+                del channel.joins[name]
 
     def _find(self, account: str, project_id: str | None) -> _Channel | None:
         if project_id is None:

@@ -3,6 +3,8 @@
 Programs that go live or end by the clock get their rows from here, on time.
 """
 
+from collections.abc import Iterable
+
 import orjson
 
 from broker.clock import Clock
@@ -19,11 +21,9 @@ _SOONEST_S = 0.001
 class ProgramsChannel(TailedChannel):
     """The topic of one account's `programs` channel. Following it needs a token, so it is not public."""
 
-    def __init__(
-        self, account: str, newest: int, changes: ProgramOutbox, clock: Clock, limits: LogLimits
-    ) -> None:
+    def __init__(self, account: str, changes: ProgramOutbox, clock: Clock, limits: LogLimits) -> None:
         name = channel_topic(account, PROGRAMS_CHANNEL)
-        super().__init__(name, newest, clock, limits, public=False, page=_PAGE)
+        super().__init__(name, clock, limits, public=False, page=_PAGE)
         self._account = account
         self._changes = changes
         self._since_ms = clock.now_ms()  # subscribers receive what happens from here on
@@ -42,11 +42,13 @@ class ProgramsChannel(TailedChannel):
             return LOOK_S
         return min(LOOK_S, max(_SOONEST_S, (self._boundary_ms - self._clock.now_ms()) / 1000))
 
-    async def _newest(self) -> int:
-        return await self._changes.newest(self._account)
+    async def _recent(self, limit: int) -> list[Step]:
+        return self._steps(await self._changes.recent(self._account, limit))
 
     async def _read(self, after: int, limit: int) -> list[Step]:
-        rows = await self._changes.after(self._account, after, limit)
+        return self._steps(await self._changes.after(self._account, after, limit))
+
+    def _steps(self, rows: Iterable[ProgramChangeRow]) -> list[Step]:
         return [self._notice(row.id, "program", _notice_json(row)) for row in rows]
 
 

@@ -87,8 +87,9 @@ class Channels:
 
     async def _make(self, account: str, name: str) -> Channel | None:
         if name == PROGRAMS_CHANNEL:
-            newest = await self._changes.newest(account)
-            return ProgramsChannel(account, newest, self._changes, self._clock, self._limits)
+            programs = ProgramsChannel(account, self._changes, self._clock, self._limits)
+            await programs.begin()
+            return programs
         if name.startswith(RESPONSES_CHANNEL):
             program_id = name.removeprefix(RESPONSES_CHANNEL)
             return await ResponsesChannel.load(
@@ -97,7 +98,8 @@ class Channels:
         if not name.startswith(STORAGE_CHANNEL):
             return None
         project_id = name.removeprefix(STORAGE_CHANNEL)
-        stored = await self._values.newest(account, project_id)
-        if stored is None:
+        if not await self._values.has_project(account, project_id):
             return None
-        return StorageChannel(account, project_id, stored, self._values, self._clock, self._limits)
+        values = StorageChannel(account, project_id, self._values, self._clock, self._limits)
+        await values.begin()
+        return values

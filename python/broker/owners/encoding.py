@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
+from hashlib import blake2b
 
 import orjson
 
@@ -38,6 +39,9 @@ def deleted_json(epoch: str, program_id: str, event_id: str, seq: int) -> bytes:
     return orjson.dumps({"seq": seq, "epoch": epoch, "programId": program_id, "id": event_id})
 
 
+RESUMED = "resumed"
+"""The notification of a channel that others before it may be missing."""
+
 _METHODS = {"event": "event", "updated": "eventUpdated", "deleted": "eventDeleted"}
 
 
@@ -52,6 +56,11 @@ def message_id(params: bytes) -> str:
     """
     start = params.find(_ID) + len(_ID)
     return "" if start < len(_ID) else params[start : params.index(b'"', start)].decode()
+
+
+def notice_id(params: bytes) -> str:
+    """Tells what a channel has told under a number from anything else told under it: rows have no id."""
+    return blake2b(params, digest_size=12).hexdigest()
 
 
 def push_json(epoch: str, program_id: str, push: PushRow) -> bytes:

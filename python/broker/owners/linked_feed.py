@@ -22,7 +22,14 @@ from broker.domain.placement import Placement
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
-from broker.owners.encoding import attributes_entry, gone_entry, message_id, parse_attributes
+from broker.owners.encoding import (
+    RESUMED,
+    attributes_entry,
+    gone_entry,
+    message_id,
+    notice_id,
+    parse_attributes,
+)
 from broker.owners.feed import HandOvers, HeadSeen, Sink
 from broker.owners.known_placement import KnownPlacement
 from broker.owners.moved import Moved
@@ -495,5 +502,8 @@ def _after(cursor: Cursor, batch: EntryBatch) -> Cursor:
             break
         if entry.kind == EntryKind.RESET:
             id_ = ""
+            break
+        if entry.kind == EntryKind.NOTICE:  # of a channel: a program's topic has none
+            id_ = "" if entry.method == RESUMED else notice_id(entry.params)
             break
     return Cursor(batch.epoch, batch.seq, id_, cursor.uid)

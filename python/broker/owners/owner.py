@@ -33,6 +33,7 @@ from broker.owners.moved import Moved
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost, program_topic
 from broker.owners.sessions import POLL_WAIT_S, Follow, GatewaySession, GatewaySessions, PollReply
+from broker.owners.tail import TailedChannel
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
 from broker.owners.traced_publishes import TracedCommands
 from broker.owners.writer import WRITER_LIMITS, Writer
@@ -147,6 +148,7 @@ class Owner:
             log_limits or LogLimits(), writer_limits or WRITER_LIMITS,
         )  # fmt: skip
         database.on_loss(owner._doubt)
+        database.on_connect(owner._channels.doubt)  # others write their rows; the writer compares by itself
         owner._tasks = [
             asyncio.create_task(owner._writer.run(), name="writer"),
             asyncio.create_task(owner._watch(), name="watch"),
@@ -280,6 +282,7 @@ class Owner:
             try:
                 topics = await self._load([follow.topic for follow in follows], hold)
                 await self._examine(follows, topics)
+                follows = await self._locate(follows, topics)
             except Unavailable as error:
                 return [error] * len(follows)
             if session.is_closed:
@@ -300,6 +303,16 @@ class Owner:
         disputed = await self._topics.disputed(cursors)
         if disputed:
             await self._writer.examine(disputed)
+
+    async def _locate(self, follows: Sequence[Follow], topics: Mapping[str, Topic]) -> list[Follow]:
+        """The same, with the cursors of channels as these count here. Raises Unavailable."""
+        located = []
+        for follow in follows:
+            topic = topics.get(follow.topic)
+            if follow.cursor is not None and isinstance(topic, TailedChannel):
+                follow = follow._replace(cursor=await topic.locate(follow.cursor))
+            located.append(follow)
+        return located
 
     def _follow_topic(self, session: GatewaySession, follow: Follow, topic: Topic | None) -> FollowReply:
         if not self._has(follow.topic):

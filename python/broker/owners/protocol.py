@@ -89,8 +89,9 @@ class Cursor:
     """A follower's position: it has everything up to and including `seq` of `epoch`.
 
     It says what it has seen, too: `id` is that of the message at `seq` (of the event that the message is
-    about), `uid` the number of the program. Where the database has another message there, or none, it has
-    lost what the follower was told. What is empty or 0 is not known and is compared with nothing.
+    about; of a channel, `notice_id` of its params), `uid` the number of the program. Where the database has
+    another message there, or none, it has lost what the follower was told. What is empty or 0 is not known
+    and is compared with nothing.
     """
 
     epoch: str

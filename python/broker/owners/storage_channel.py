@@ -3,13 +3,15 @@
 Reading a value by its id is open to everybody, and so is following.
 """
 
+from collections.abc import Iterable
+
 import orjson
 
 from broker.clock import Clock
 from broker.owners.log import LogLimits, Step
 from broker.owners.protocol import STORAGE_CHANNEL, channel_topic
 from broker.owners.tail import TailedChannel
-from broker.storage.stored_values import StoredValues
+from broker.storage.stored_values import StoredValueRow, StoredValues
 
 _PAGE = 64  # values a look: 16 MiB of the largest ones
 
@@ -21,23 +23,24 @@ class StorageChannel(TailedChannel):
         self,
         account: str,
         project_id: str,
-        newest: int,
         values: StoredValues,
         clock: Clock,
         limits: LogLimits,
     ) -> None:
         self._channel = f"{STORAGE_CHANNEL}{project_id}"
         name = channel_topic(account, self._channel)
-        super().__init__(name, newest, clock, limits, public=True, page=_PAGE)
+        super().__init__(name, clock, limits, public=True, page=_PAGE)
         self._account = account
         self._project_id = project_id
         self._values = values
 
-    async def _newest(self) -> int:
-        return await self._values.newest(self._account, self._project_id) or 0
+    async def _recent(self, limit: int) -> list[Step]:
+        return self._steps(await self._values.recent(self._account, self._project_id, limit))
 
     async def _read(self, after: int, limit: int) -> list[Step]:
-        rows = await self._values.after(self._account, self._project_id, after, limit)
+        return self._steps(await self._values.after(self._account, self._project_id, after, limit))
+
+    def _steps(self, rows: Iterable[StoredValueRow]) -> list[Step]:
         return [self._notice(row.number, "stored", self._params(row.value)) for row in rows]
 
     def _params(self, value: bytes) -> bytes:

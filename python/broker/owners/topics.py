@@ -215,7 +215,7 @@ class ProgramTopic:
         if head is None or head.uid != self.uid:
             self.append([gone_entry(program_id, self.epoch, self.seq)])
             return True
-        if not continues(head, self.cursor(), begun):
+        if not continues(head, self.cursor(), begun) or not await self._is_told(head):
             return False
         if head.epoch != self.epoch:
             reset = self._reset_of(head)
@@ -230,6 +230,16 @@ class ProgramTopic:
         if attributes != self.attributes:
             self.append([attributes_entry(self.epoch, self.seq, attributes)])
         return True
+
+    async def _is_told(self, head: HeadRow) -> bool:
+        """Whether a head that is further on comes after what was told, and not after others of its numbers.
+
+        Those were written by an older owner that hung until the database had forgotten its successor.
+        """
+        if head.epoch != self.epoch or head.seq <= self.seq:
+            return True
+        ids = await self._history.message_ids({(self.uid, self.epoch, self.seq)})
+        return _are_same(self.id, ids.get((self.uid, self.seq), ""))
 
     def _reset_of(self, head: HeadRow) -> Entry | None:
         if head.reason == "created":
@@ -357,7 +367,7 @@ def continues(head: HeadRow, cursor: Cursor, begun: Collection[str]) -> bool:
     """Whether the database's head is where the cursor of the program's own writer stands, or further on.
 
     A newer epoch is further on when it is one of `begun`; nobody else begins any. Further on in the same
-    epoch is enough: what else was written was written under another generation of the slot.
+    epoch is enough here: what was written under another generation of the slot is for a look at the events.
     """
     if head.uid != cursor.uid:
         return True  # another program of this id

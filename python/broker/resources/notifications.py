@@ -88,6 +88,12 @@ class StoredNotice(Notice):
     value: StoredValue
 
 
+class ResumedNotice(Notice):
+    """Notifications of the channel before this one may be missing."""
+
+    channel: str
+
+
 class ResultsNotice(Notice):
     """How the counts are that have changed."""
 
@@ -206,6 +212,13 @@ NOTIFICATIONS = (
         ("programs",),
     ),
     Notification("stored", "A value was stored in the project.", StoredNotice, ("storage:",)),
+    Notification(
+        "resumed",
+        "Notifications before this one may be missing, because the broker has lost some that it had sent:"
+        " read the current state over REST.",
+        ResumedNotice,
+        ("programs", "storage:"),
+    ),
     Notification(
         "results",
         "Live results have changed. Each measure of a context is sent at most once per second.",

@@ -300,6 +300,7 @@ NOTIFICATION_EXAMPLES: dict[str, dict[str, Any]] = {
         "projectId": "football",
         "value": _EXAMPLES[StoredValue],
     },
+    "resumed": {"channel": "storage:football"},
     "results": {
         "channel": "responses:final-2026",
         "programId": "final-2026",

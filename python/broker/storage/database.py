@@ -210,6 +210,13 @@ class Database:
         """
         self._losses.callback = callback
 
+    def on_connect(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever the pool has made a connection, before anything is read over it.
+
+        It may be to another server than the others, which may not have noticed yet that theirs is gone.
+        """
+        self._losses.on_connect = callback
+
     def figures(self) -> Iterator[Sample]:
         """How the pool is used now."""
         idle = self._pool.get_idle_size()
@@ -277,14 +284,17 @@ class Repository:
 
 
 class _Losses:
-    """Tells when a connection has ended. See `Database.on_loss`."""
+    """Tells when a connection was made or has ended. See `Database.on_loss` and `Database.on_connect`."""
 
     def __init__(self) -> None:
         self.callback: Callable[[], None] | None = None
+        self.on_connect: Callable[[], None] | None = None
 
     async def watch(self, connection: asyncpg.Connection) -> None:
         """Begin to watch a connection that was made."""
         connection.add_termination_listener(self._end)
+        if self.on_connect is not None:
+            self.on_connect()
 
     def _end(self, _connection: asyncpg.Connection) -> None:
         if self.callback is not None:

@@ -43,11 +43,19 @@ FROM unnest($2::text[], $3::text[]) AS wanted (measure, context)
 JOIN answer_polls q
     ON q.program_uid = $1 AND q.measure = wanted.measure AND q.context = wanted.context
 """
+NEW_NUMBER = """
+nextval(pg_get_serial_sequence('answer_polls', 'uid')) << 31 | floor(random() * 2147483648)::bigint
+"""
+"""The number of a new poll, higher than those before, and no other poll's even where the database loses some.
+
+Doors know a poll by its number for minutes, and the sequence goes back with the database: votes for the poll
+that was lost would be counted in the one that has its number. So half of it is random.
+"""
 # Nobody else makes polls of the program meanwhile, and it stays.
 _LOCK = "SELECT FROM programs WHERE uid = $1 FOR NO KEY UPDATE"
 # A name that its context declares needs no room; other names share that of the context, and those of contexts
 # that are no events that of the program besides.
-_MAKE = """
+_MAKE = f"""
 WITH wanted AS (
     SELECT *, measure IS NOT DISTINCT FROM declared AS is_declared
     FROM unnest($2::text[], $3::text[], $5::text[], $6::boolean[]) WITH ORDINALITY
@@ -60,8 +68,9 @@ WITH wanted AS (
         count(*) FILTER (WHERE is_free) OVER (ORDER BY place) AS of_free
     FROM wanted
 )
-INSERT INTO answer_polls (program_uid, account, measure, context, shards, is_free)
-SELECT p.uid, p.account, w.measure, w.context, $4, w.is_free
+INSERT INTO answer_polls (uid, program_uid, account, measure, context, shards, is_free)
+OVERRIDING SYSTEM VALUE
+SELECT {NEW_NUMBER}, p.uid, p.account, w.measure, w.context, $4, w.is_free
 FROM programs p CROSS JOIN placed w
 WHERE p.uid = $1
     AND (w.is_declared OR w.of_context + (
@@ -70,7 +79,7 @@ WHERE p.uid = $1
     AND (NOT w.is_free OR w.of_free + (
         SELECT count(*) FROM answer_polls q WHERE q.program_uid = $1 AND q.is_free) <= $8)
 ORDER BY w.place
-"""
+"""  # noqa: S608  # a constant
 _COUNT = f"""
 SELECT q.uid, p.id, p.project_id, q.measure, q.context, (extract(epoch FROM q.created_time) * 1000)::bigint,
     ARRAY(

@@ -18,7 +18,10 @@ _CATCH_UP_MS = 3_600_000  # an hour: boundaries that passed longer ago, while no
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('program_changes/' || $1, 0))"
 _APPEND = "INSERT INTO program_changes (account, change, program, time) VALUES ($1, $2, $3, $4)"
-_NEWEST = "SELECT coalesce(max(id), 0) FROM program_changes WHERE account = $1"
+_RECENT = """
+SELECT id, change, program::text, time FROM program_changes
+WHERE account = $1 ORDER BY id DESC LIMIT $2
+"""
 _AFTER = """
 SELECT id, change, program::text, time FROM program_changes
 WHERE account = $1 AND id > $2 ORDER BY id LIMIT $3
@@ -77,14 +80,15 @@ class ProgramOutbox:
         self._database = database
         self._clock = clock
 
-    async def newest(self, account: str) -> int:
-        """The id of the account's newest row, 0 without one. Raises Unavailable."""
-        return int(await self._database.fetchval(_NEWEST, account))
+    async def recent(self, account: str, limit: int) -> list[ProgramChangeRow]:
+        """The account's newest `limit` rows, oldest first. Raises Unavailable."""
+        rows = await self._database.fetch(_RECENT, account, limit)
+        return [_row(row) for row in reversed(rows)]
 
     async def after(self, account: str, id_: int, limit: int) -> list[ProgramChangeRow]:
         """At most `limit` rows after `id_`, oldest first. Raises Unavailable."""
         rows = await self._database.fetch(_AFTER, account, id_, limit)
-        return [ProgramChangeRow(row[0], row[1], row[2].encode(), to_ms(row[3])) for row in rows]
+        return [_row(row) for row in rows]
 
     async def next_boundary_ms(self, account: str, after_ms: int) -> int | None:
         """When the next program of the account goes live or ends. Raises Unavailable."""
@@ -115,3 +119,7 @@ class ProgramOutbox:
     async def purge(self, before_ms: int, limit: int) -> int:
         """Drop at most `limit` rows older than `before_ms`; returns how many."""
         return await self._database.execute(_PURGE, to_datetime(before_ms), limit)
+
+
+def _row(row: asyncpg.Record) -> ProgramChangeRow:
+    return ProgramChangeRow(row[0], row[1], row[2].encode(), to_ms(row[3]))

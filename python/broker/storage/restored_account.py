@@ -10,6 +10,7 @@ from broker.domain.audit import Actor, AuditEntry
 from broker.storage.account_tables import ACCOUNT_TABLES
 from broker.storage.audit import append_audit
 from broker.storage.backup_file import BackupError
+from broker.storage.polls import NEW_NUMBER
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 from broker.storage.statistics_upkeep import condense_account
@@ -72,17 +73,17 @@ DELETE FROM restored_api_tokens WHERE id NOT IN (SELECT id FROM api_tokens WHERE
 # A poll that exists keeps its number, by which doors know it. Its rows of records get higher numbers than
 # those that they replace: so a counter misses the one that it knows to be the newest, and reads them again.
 # Where a shard has no rows now, a counter has nothing to miss, and the poll gets another number.
-_POLLS = """
+_POLLS = f"""
 CREATE TEMP TABLE restored_poll ON COMMIT DROP AS
 SELECT r.uid AS former, q.uid IS NULL AS is_new,
-    coalesce(q.uid, nextval(pg_get_serial_sequence('answer_polls', 'uid'))) AS uid,
+    coalesce(q.uid, {NEW_NUMBER}) AS uid,
     coalesce((SELECT max(number) FROM answer_records a WHERE a.poll = q.uid), 0) AS above
 FROM restored_answer_polls r JOIN restored_program m ON m.former = r.program_uid
 LEFT JOIN answer_polls q ON q.program_uid = m.uid AND q.measure = r.measure AND q.context = r.context
     AND q.shards = r.shards AND NOT EXISTS (
         SELECT FROM restored_answer_records n WHERE n.poll = r.uid AND NOT EXISTS (
             SELECT FROM answer_records a WHERE a.poll = q.uid AND a.shard = n.shard))
-"""
+"""  # noqa: S608  # a constant
 _DELETE_POLLS = """
 DELETE FROM answer_polls WHERE account = $1 AND uid NOT IN (SELECT uid FROM restored_poll WHERE NOT is_new)
 """

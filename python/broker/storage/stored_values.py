@@ -27,9 +27,10 @@ JOIN stored_values v ON v.account = wanted.account AND v.project_id = wanted.pro
 WHERE NOT v.superseded
 """.format(*_COLUMNS[:3])
 _GROUP = 200  # values read, or stored, by one query
-_NEWEST = """
-SELECT (SELECT coalesce(max(number), 0) FROM stored_values WHERE account = $1 AND project_id = $2)
-FROM projects WHERE account = $1 AND id = $2
+_HAS_PROJECT = "SELECT EXISTS (SELECT FROM projects WHERE account = $1 AND id = $2)"
+_RECENT = """
+SELECT number, id, metadata::text, created_time FROM stored_values
+WHERE account = $1 AND project_id = $2 ORDER BY number DESC LIMIT $3
 """
 _AFTER = """
 SELECT number, id, metadata::text, created_time FROM stored_values
@@ -179,22 +180,27 @@ class StoredValues(Repository):
             if not await connection.fetchval(_DELETE, account, project_id, value_id):
                 raise NotFound(f"the project {project_id} has no value {value_id}")
 
-    async def newest(self, account: str, project_id: str) -> int | None:
-        """The number of the project's newest storing, 0 without one; None when there is no such project."""
-        newest = await self._database.fetchval(_NEWEST, account, project_id)
-        return None if newest is None else int(newest)
+    async def has_project(self, account: str, project_id: str) -> bool:
+        """Whether there is such a project."""
+        return bool(await self._database.fetchval(_HAS_PROJECT, account, project_id))
+
+    async def recent(self, account: str, project_id: str, limit: int) -> list[StoredValueRow]:
+        """The newest `limit` storings that are kept, oldest first."""
+        rows = await self._database.fetch(_RECENT, account, project_id, limit)
+        return [_row(row) for row in reversed(rows)]
 
     async def after(self, account: str, project_id: str, number: int, limit: int) -> list[StoredValueRow]:
         """At most `limit` storings after `number`, oldest first."""
         rows = await self._database.fetch(_AFTER, account, project_id, number, limit)
-        return [
-            StoredValueRow(row[0], stored_value_json(row[1], row[2].encode(), format_time(row[3])))
-            for row in rows
-        ]
+        return [_row(row) for row in rows]
 
     async def purge(self, before_ms: int, limit: int) -> int:
         """Drop at most `limit` superseded values stored before `before_ms`; returns how many."""
         return await self._database.execute(_PURGE, to_datetime(before_ms), limit)
+
+
+def _row(row: asyncpg.Record) -> StoredValueRow:
+    return StoredValueRow(row[0], stored_value_json(row[1], row[2].encode(), format_time(row[3])))
 
 
 def _join_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -196,6 +196,25 @@ async def test_a_repeated_vote_that_its_database_has_lost_counts_again(
         assert await read_totals(dsn, poll) == [1, 1]
 
 
+@pytest.mark.parametrize("is_generation_lost", [True, False])
+async def test_batch_that_its_database_has_lost_is_counted_when_it_comes_again(
+    dsn: str, poll: int, is_generation_lost: bool
+) -> None:
+    """Its answer got lost, and another sender's batch has found out about the loss."""
+    async with open_counter(dsn) as counter:
+        await counter.submit(batch("d", 1, poll, [vote(poll, "ann", 1)]), 5)
+        unanswered = batch("e", 1, poll, [vote(poll, "bob", 0)])
+        assert await counter.submit(unanswered, 5) == (b"\x01",)
+        await fetch(dsn, "DELETE FROM answer_records WHERE number = 2")
+        await fetch(dsn, "UPDATE answer_tallies SET totals = '{0,1}'")
+        await fetch(dsn, "DELETE FROM answer_doors WHERE door = 'e'")
+        if is_generation_lost:
+            await fetch(dsn, "UPDATE owner_slots SET generation = generation - 1")
+        assert await counter.submit(batch("d", 2, poll, [vote(poll, "eve", 1)]), 5) == (b"\x01",)
+        assert await counter.submit(unanswered, 5) == (b"\x01",)
+        assert await read_totals(dsn, poll) == [1, 2]
+
+
 async def test_older_counter_answers_no_repeated_vote(dsn: str, poll: int) -> None:
     """What it remembers may have changed since."""
     async with open_counter(dsn) as older:

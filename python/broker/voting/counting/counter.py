@@ -5,9 +5,9 @@ memory, and what is new of it is stored with the totals and the senders' numbers
 are the senders answered.
 
 When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which.
-The counter then drops the tallies and senders that it touched, and reads them from the database again once
-nothing is in doubt there; a batch that was committed is recognised by its sender and number. The same happens
-when the database turns out to have lost commits. A group writes nothing for a tally that it does not
+The counter then drops the tallies that it touched and all senders, and reads them from the database again
+once nothing is in doubt there; a batch that was committed is recognised by its sender and number. The same
+happens when the database turns out to have lost commits. A group writes nothing for a tally that it does not
 change, such as one that gets only repeated votes. Such a group first checks that the database still has the
 tally's newest row: else a vote that a failover has lost would be acknowledged and never counted.
 
@@ -202,6 +202,15 @@ class Counter:
 
     async def _store(self, group: Sequence[_Pending], work: Work, generation: int) -> set[int]:
         """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
+        try:
+            return await self._try_store(group, work, generation)
+        except Unavailable:
+            # The database may lack commits of batches that are in no tally any more, once this is read again:
+            # such a batch, when its sender repeats it, must not be answered from memory.
+            self._senders.clear()
+            raise
+
+    async def _try_store(self, group: Sequence[_Pending], work: Work, generation: int) -> set[int]:
         writes = work.writes()
         try:
             if unchanged := self._unchanged(group, work):
