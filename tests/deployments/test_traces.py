@@ -1,6 +1,7 @@
 """The whole product with a collector: one event on its way through all processes to a viewer."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -35,8 +36,11 @@ def instance(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> 
         instance.end()
 
 
-async def _publish_before_a_viewer(instance: Instance) -> str:
-    """Publish a traced event when a viewer follows by WebSocket, which gets it; returns the request's id."""
+async def _publish_before_a_viewer(instance: Instance, collector: Collector) -> str:
+    """Publish a traced event when a viewer follows by WebSocket, which gets it; returns the request's id.
+
+    The viewer stays until its delivery was seen: without a subscriber there is none to see.
+    """
     request_id = ""
     async with asyncio.timeout(120), AsyncClient(instance.url, username="admin", password=PASSWORD) as client:
         await client.programs.create("traced", "Traced")
@@ -45,6 +49,7 @@ async def _publish_before_a_viewer(instance: Instance) -> str:
             if event.event == "Show#begin":
                 request_id = await asyncio.to_thread(_publish, instance)
             else:
+                await asyncio.to_thread(collector.wait, TRACE, *WAY)
                 break
     return request_id
 
@@ -62,7 +67,7 @@ def _publish(instance: Instance) -> str:
 
 
 def test_one_event_is_one_trace_over_all_processes(instance: Instance, collector: Collector) -> None:
-    request_id = asyncio.run(_publish_before_a_viewer(instance))
+    request_id = asyncio.run(_publish_before_a_viewer(instance, collector))
     spans = collector.wait(TRACE, *WAY)
     assert set(spans) == set(WAY)
     parents = [CALLER, *(spans[name].span_id for name in WAY[:-1])]
@@ -73,5 +78,15 @@ def test_one_event_is_one_trace_over_all_processes(instance: Instance, collector
     assert len({spans[name].process["process.pid"] for name in WAY}) == 3
     assert spans["http request"].attributes["broker.request_id"] == request_id
     assert {span.trace_id for span in collector.seen()} == {TRACE}
-    line = next(line for line in instance.log().splitlines() if f'"requestId":"{request_id}"' in line)
-    assert f'"traceId":"{TRACE}"' in line
+    assert f'"traceId":"{TRACE}"' in _logged(instance, request_id)
+
+
+def _logged(instance: Instance, request_id: str) -> str:
+    """The line of the access log, which is written some time after the reply."""
+    for _ in range(100):
+        lines = (instance.data_dir / "log" / "broker.log").read_text().splitlines()
+        for line in lines:
+            if f'"requestId":"{request_id}"' in line:
+                return line
+        time.sleep(0.1)
+    raise AssertionError(f"no line of {request_id} in the log")
