@@ -6,7 +6,7 @@ The table is what the server does (tests/test_permissions.py); that it says the 
 import pytest
 
 from broker.domain.permission_table import PERMISSIONS, ROLES, SUBSCRIPTIONS, Rule, Target, Verdict
-from broker.domain.users import Role
+from broker.domain.users import RANKED_ROLES, Role
 
 ALL: dict[str, Rule] = {**PERMISSIONS, **{f"subscribe {name}": rule for name, rule in SUBSCRIPTIONS.items()}}
 WITHOUT_TOKEN = {
@@ -87,6 +87,10 @@ def allowed(rule: Rule, role: Role | None) -> set[Target]:
 
 def names(audience: set[Role] | None) -> set[str]:
     return {name for name, rule in ALL.items() if rule.audience == audience}
+
+
+def test_every_role_has_a_rank() -> None:
+    assert sorted(RANKED_ROLES) == sorted(Role)
 
 
 def test_who_may_call_what() -> None:

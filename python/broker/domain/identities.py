@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from broker.domain.users import Role
-
-_RANK = (Role.ADMIN, Role.PRODUCER, Role.USER, Role.CLIENT)
+from broker.domain.users import RANKED_ROLES, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class IdentityProvider:
     def role_of(self, values: Iterable[str]) -> Role | None:
         """The highest role that the values stand for; None when they stand for none."""
         mapped = {self.roles[value] for value in values if value in self.roles}
-        return next((role for role in _RANK if role in mapped), None)
+        return next((role for role in RANKED_ROLES if role in mapped), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ anything is looked up here.
 from collections.abc import Mapping
 from enum import Enum, StrEnum
 
-from broker.domain.users import Role
+from broker.domain.users import RANKED_ROLES, Role
 
-ROLES: tuple[Role | None, ...] = (Role.ADMIN, Role.PRODUCER, Role.USER, Role.CLIENT, None)
+ROLES: tuple[Role | None, ...] = (*RANKED_ROLES, None)
 """The columns of every rule; None is a caller without a token."""
 
 

@@ -14,13 +14,13 @@ from broker.domain.permission_table import (
     Verdict,
 )
 from broker.domain.programs import Access, Program
-from broker.domain.users import Principal, Role, User
+from broker.domain.users import RANKED_ROLES, Principal, Role, User
 from broker.errors import InsufficientScope, NotFound, Unauthenticated
 
 PUBLISHERS = frozenset(PROGRAM_CREATE.audience or ())
 READERS = frozenset(PROJECT_READ.audience or ())
 
-_RANK = {Role.CLIENT: 0, Role.USER: 1, Role.PRODUCER: 2, Role.ADMIN: 3}
+_RANK = {role: rank for rank, role in enumerate(reversed(RANKED_ROLES))}
 
 # How (access, belonging) of a program makes its target.
 _PROGRAM = {

@@ -31,6 +31,10 @@ class Role(StrEnum):
     USER = "user"
 
 
+RANKED_ROLES = (Role.ADMIN, Role.PRODUCER, Role.USER, Role.CLIENT)
+"""All roles, the highest first: nobody gives a role above their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who a request acts as, within one account.

@@ -13,7 +13,7 @@ from broker.operations.context import Context
 from broker.operations.listing import NoParams
 from broker.operations.registry import Operation, Route, of_resource
 
-ROLES = [Role.ADMIN.value, Role.PRODUCER.value, Role.CLIENT.value, Role.USER.value]
+ROLES = [role.value for role in Role]
 
 
 class UserParams(Model):
