@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from broker.metrics import catalogue
+from broker.rest.request import SMALL_BYTES
 from tests.asgi import ask
 from tests.product import Product
 
@@ -168,6 +169,27 @@ async def test_short_parts_are_no_more_than_their_bytes(small: Product) -> None:
         assert held_bytes(small) == 2_000
     assert body.status == 200
     assert held_bytes(small) == 0
+
+
+class WholeBody(SlowBody):
+    """A request whose body is there at once, and whose answer is taken late."""
+
+    async def _receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}".ljust(len(self._parts.pop())), "more_body": False}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self._finished.wait()
+        await super()._send(message)
+
+
+async def test_a_body_that_is_there_at_once_is_held_unless_it_is_small(small: Product) -> None:
+    """So whole bodies have the bound too; small ones have that of a replica's requests."""
+    curve: dict[int, int] = {}
+    for size in (SMALL_BYTES // 2, SMALL_BYTES, 2 * SMALL_BYTES, 4 * SMALL_BYTES):
+        async with slow_bodies(small, [WholeBody("192.0.2.1", None, [b" " * size])]):
+            curve[size] = held_bytes(small)
+        assert held_bytes(small) == 0
+    assert curve == {size: size if size > SMALL_BYTES else 0 for size in curve}
 
 
 async def test_a_body_whose_client_has_gone_is_given_back(small: Product) -> None:

@@ -1,13 +1,13 @@
 """How many bytes of request bodies an API replica holds in memory, and whose they are.
 
-A body that comes in parts is held from its first byte until its request is answered. Each has a bound of its
-own (`BROKER_BODY_LIMIT_BYTES`); without one for all together, whoever sends many of them slowly takes that
-times its connections. So they share so many bytes (`broker.concurrency.shares`): accounts are counted apart,
-in an account callers without a token apart from users, and there each address and each user by itself.
-Whatever strangers hold, there is room left for the request of somebody with a token.
+A body is held from its first byte until its request is answered. Each has a bound of its own
+(`BROKER_BODY_LIMIT_BYTES`); without one for all together, whoever sends many of them slowly takes that
+times its connections. So they share so many bytes (`broker.concurrency.shares`): accounts are counted
+apart, in an account callers without a token apart from users, and there each address and each user by
+itself. Whatever strangers hold, there is room left for the request of somebody with a token.
 
-What is streamed is not held: its reader takes it part by part. Nor is a body that is there whole at once: it
-is no longer than what the server reads ahead, and nobody waits for more of it.
+What is streamed is not held: its reader takes it part by part. Nor is a small body that is there at once
+(`SMALL_BYTES` of `broker.rest.request`): counting it would cost each publish three microseconds.
 """
 
 from broker.concurrency.shares import Asker, Shares

@@ -238,22 +238,28 @@ async def body_chunks(
             yield chunk
 
 
+SMALL_BYTES = 16 << 10
+"""A body that is there at once and no longer is not counted: those of a replica's thousand requests are 16 MiB."""
+
+
 async def read_body(
     receive: Receive, headers: Headers, limit_bytes: int, waits: Deadlines, held: HeldBody
 ) -> bytes:
     """The whole body; see `body_chunks`, which takes longer.
 
     Args:
-        held: counts what is in memory of a body that comes in parts.
+        held: counts what is in memory of a body that is not small, or comes in parts.
 
     Raises:
         Unavailable: there is no room for it; else as `body_chunks`.
     """
     _require_length(headers, limit_bytes)
     chunk, more = await _next_chunk(receive, waits)
-    if not more and len(chunk) <= limit_bytes:
+    if not more and len(chunk) <= min(SMALL_BYTES, limit_bytes):
         return chunk
     _hold(chunk, len(chunk), limit_bytes, held)
+    if not more:
+        return chunk
     whole = bytearray(chunk)  # a list of parts would take many times their bytes where each is short
     while more:
         chunk, more = await _next_chunk(receive, waits)
