@@ -24,6 +24,5 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def instance(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[Instance]:
     environment = {"PYTHONPATH": str(package.parent)} | UNLIMITED
     instance = Instance(tmp_path_factory.mktemp("adversity") / "data", environment=environment)
-    instance.start()
-    yield instance
-    instance.end()
+    with instance.running():
+        yield instance

@@ -45,9 +45,8 @@ def clock(tmp_path: Path) -> SteppedClock:
 def stepped(tmp_path: Path, clock: SteppedClock) -> Iterator[Instance]:
     """An instance of this test's own: Ray's processes keep timers that were set before a step back."""
     instance = Instance(tmp_path / "data", environment=clock.environment)
-    instance.start()
-    yield instance
-    instance.end()
+    with instance.running():
+        yield instance
 
 
 def test_stepped_clock_moves_the_time_of_day_only(tmp_path: Path) -> None:

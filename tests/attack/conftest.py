@@ -11,11 +11,8 @@ from tests.deployments.instance import Instance
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     instance = Instance(tmp_path_factory.mktemp("attack") / "data", environment=ENVIRONMENT)
-    try:
-        instance.start()
+    with instance.running():
         target = Target(instance)
         target.prepare()
         yield target
         instance.stop()
-    finally:
-        instance.end()

@@ -46,9 +46,6 @@ def instance(tmp_path_factory: pytest.TempPathFactory, pictures: PictureServer) 
     instance = Instance(
         tmp_path_factory.mktemp("shared") / "data", ws_port=ws_port, host=BIND_HOST, environment=environment
     )
-    try:
-        instance.start()
+    with instance.running():
         yield instance
         instance.stop()
-    finally:
-        instance.end()

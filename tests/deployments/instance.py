@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import httpx
 
@@ -93,6 +94,15 @@ class Instance:
             assert line, "\n".join([*self.lines, self.log()])
             self.lines.append(line)
         self.scratch = find_scratch(self.data_dir)
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Start it; nothing of it is left after the block, whatever has happened, a failed start too."""
+        try:
+            self.start()
+            yield self
+        finally:
+            self.end()
 
     def fail(self, *options: str) -> str:
         """Start it expecting that it cannot; returns the line it says why with."""

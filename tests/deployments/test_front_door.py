@@ -58,13 +58,10 @@ Ask = Callable[[httpx.Client, dict[str, str]], httpx.Response]
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     instance = Instance(tmp_path_factory.mktemp("front") / "data", environment=SETTINGS)
-    try:
-        instance.start()
+    with instance.running():
         # What a replica counts begins anew in another one, and the one that is ready first may be the spare.
         await_replicas(instance)
         yield instance
-    finally:
-        instance.end()
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,9 @@ def instance(tmp_path_factory: pytest.TempPathFactory, pictures: PictureServer) 
     """One on a machine that Ray must take for full: its threshold is a share of all memory."""
     environment = {"RAY_memory_usage_threshold": "0.001", "BROKER_IMAGES_ALLOW_HOSTS": pictures.host}
     instance = Instance(tmp_path_factory.mktemp("full") / "data", environment=environment)
-    try:
-        instance.start()
+    with instance.running():
         yield instance
         instance.stop()
-    finally:
-        instance.end()
 
 
 @pytest.fixture(scope="module")

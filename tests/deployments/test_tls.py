@@ -66,11 +66,8 @@ class Encrypted(Instance):
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
     instance = Encrypted(tmp_path_factory.mktemp("tls"))
-    try:
-        instance.start()
+    with instance.running():
         yield instance
-    finally:
-        instance.end()
 
 
 def test_curl_and_openssl_speak_with_both_doors(encrypted: Encrypted) -> None:

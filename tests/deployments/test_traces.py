@@ -28,12 +28,9 @@ def collector() -> Iterator[Collector]:
 def instance(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Instance]:
     environment = {"BROKER_TRACES_URL": collector.url, "BROKER_TRACES_SAMPLE": "0"}
     instance = Instance(tmp_path_factory.mktemp("traces") / "data", environment=environment)
-    try:
-        instance.start()
+    with instance.running():
         yield instance
         instance.stop()
-    finally:
-        instance.end()
 
 
 async def _publish_before_a_viewer(instance: Instance, collector: Collector) -> str:

@@ -40,9 +40,6 @@ def instance(
         **settings_for(matomo),
     }
     instance = Instance(tmp_path_factory.mktemp("javascript") / "data", environment=environment)
-    try:
-        instance.start()
+    with instance.running():
         yield instance
         instance.stop()
-    finally:
-        instance.end()
