@@ -239,7 +239,7 @@ async def body_chunks(
 
 
 SMALL_BYTES = 16 << 10
-"""A body that is there at once and no longer is not counted: those of a replica's thousand requests are 16 MiB."""
+"""A whole body up to this is not counted: those of a replica's thousand requests are 16 MiB."""
 
 
 async def read_body(
