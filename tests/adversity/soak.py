@@ -120,6 +120,7 @@ class Show:
         ports = (self.instance.http_port, self.instance.ws_port)
         self.proxies = [Proxy(tcp(port), chance, cut_after=self.cut_after) for port in ports]
         self.side_program = ""
+        self._unready = "of a fault no process has come back"
         self._epochs: dict[str, str] = {}
         self._producers: Process | None = None
         self._viewers: list[Process] = []
@@ -205,10 +206,13 @@ class Show:
         if STALL in kinds:
             async with self.proxies[0].stalled(), self.proxies[1].stalled():
                 await asyncio.sleep(_STALL_S)
-        async with asyncio.timeout(_WHOLE_S):
-            for kind in killed:
-                await until(partial(find, self.instance, TITLES[kind]))
-            await self.until_ready()
+        try:
+            async with asyncio.timeout(_WHOLE_S):
+                for kind in killed:
+                    await until(partial(find, self.instance, TITLES[kind]))
+                await self.until_ready()
+        except TimeoutError:
+            raise TimeoutError(f"not ready again after {', '.join(kinds)}: {self._unready}") from None
         await self.until_at_work(time.monotonic())
         return self.note_fault(" and ".join(sorted(kinds)), began_s)
 
@@ -223,10 +227,12 @@ class Show:
         async with httpx.AsyncClient(timeout=10) as client:
             while True:
                 try:
-                    if (await client.get(f"{self.instance.ops_url}/readyz")).status_code == 200:
+                    answer = await client.get(f"{self.instance.ops_url}/readyz")
+                    if answer.status_code == 200:
                         return
-                except httpx.TransportError:
-                    pass
+                    self._unready = answer.text
+                except httpx.TransportError as error:
+                    self._unready = repr(error)
                 await asyncio.sleep(_POLL_S)
 
     async def close(self) -> Verdict:
@@ -447,7 +453,7 @@ def main() -> None:
 def on_own_instance(work: Callable[[Instance], Awaitable[Verdict]]) -> Verdict:
     """What `work` comes to on an instance that is started for it and stopped then.
 
-    Its log is printed when something is raised.
+    Its log is printed, and its directory kept, when something is raised.
     """
     directory = Path(tempfile.mkdtemp(prefix="broker-show-"))
     # what a viewer misses meanwhile must be recoverable
@@ -456,13 +462,14 @@ def on_own_instance(work: Callable[[Instance], Awaitable[Verdict]]) -> Verdict:
         instance.start()
         verdict = asyncio.run(work(instance))
         instance.stop()
-        return verdict
     except BaseException:
-        _print(instance.log())
+        _print(f"{instance.log()}\nkept: {directory}")
         raise
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
+        return verdict
     finally:
         instance.end()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":
