@@ -195,11 +195,15 @@ class Ingress:
         )
         self._api._generate_config_file_internal()
 
-    def run(self, applications: dict[str, tuple[str, Iterable[Replica]]]) -> None:
-        """Start HAProxy, or let a new process take over from the one before; returns when it has."""
+    def run(self, applications: dict[str, tuple[str, Iterable[Replica]]], *, knows: bool = True) -> None:
+        """Start HAProxy, or let a new process take over from the one before; returns when it has.
+
+        Args:
+            knows: false as a manager that has begun again knows of no process.
+        """
         self.write_as_ray(applications)
-        arguments = ["-db", "-f", str(self.config), "-dR"]
-        if self.processes:
+        arguments = ["-db", "-f", str(self.config)]
+        if self.processes and knows:
             (self.directory / "state").write_text(self.ask("show servers state"))
             arguments += ["-sf", str(self.processes[-1].pid), "-x", str(self.directory / "admin")]
         process = self.start(arguments)

@@ -433,6 +433,22 @@ def test_a_socket_file_whose_path_is_too_long_is_left_out(replica: Replica) -> N
         ingress.end()
 
 
+def test_requests_are_answered_while_a_new_manager_takes_the_place_of_one_that_died(
+    another: Ingress, replica: Replica
+) -> None:
+    """The process of the one that died serves on, and ends once another can serve."""
+    applications = {"broker": ("/", [replica])}
+    another.run(applications)
+    another.until_up(1)
+    left_behind = another.processes[-1]
+    another.run({}, knows=False)
+    assert {get(another.port, "/x")[0] for _ in range(40)} == {200}
+    another.run(applications)
+    left_behind.wait(30)
+    another.until_up(1)
+    assert {get(another.port, "/x")[0] for _ in range(40)} == {200}
+
+
 def test_replicas_of_other_nodes_alone_are_watched_for_the_loss_of_their_node(another: Ingress) -> None:
     near, far = Replica("near"), Replica("far", "127.0.0.3")
     another.run({"broker": ("/", [near, far])})

@@ -147,6 +147,7 @@ def write_config(
     files: Mapping[int, Path],
     certificate: Path,
     gateway: Path | None = None,
+    is_open: bool = True,
 ) -> str:
     """The whole configuration.
 
@@ -155,6 +156,7 @@ def write_config(
         descriptors: that HAProxy may have open.
         certificate: the file with that of the port for TLS, where there is one, and with its key.
         gateway: where the gateway of this node answers `GET /connect`; None where it cannot be reached.
+        is_open: whether it takes requests.
 
     Raises:
         IngressFault: the key is missing, or there are too few descriptors.
@@ -166,11 +168,14 @@ def write_config(
     connections = min(settings.http_connections, int(descriptors * (1 - _REPLICA_SHARE)))
     if connections < _TOO_FEW:
         raise IngressFault(f"the ingress may open {descriptors} files, which is too few; raise `ulimit -n`")
+    doors = [
+        _public(settings, ray.applications, certificate, has_gateway=gateway is not None),
+        _operations(settings, ray.applications),
+    ]
     sections = [
         _globals(ray, threads, connections),
         _defaults(settings),
-        _public(settings, ray.applications, certificate, has_gateway=gateway is not None),
-        _operations(settings, ray.applications),
+        *(doors if is_open else ()),
         _tables(),
         *(each for application in ray.applications for each in _backends(settings, application, files)),
         *(

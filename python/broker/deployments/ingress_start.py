@@ -5,6 +5,10 @@ is exchanged in its place, since Ray finds its processes by the path. When anyth
 nothing is started: HAProxy then goes on as it was, or does not come up, and the reason is in a file beside
 the configuration and in the log that Ray keeps of it.
 
+Ray's manager of HAProxy may die, and its process of HAProxy serves on. The manager that follows knows neither
+that process nor, at first, an application. So the new process opens no door until it has an application to
+lead to, and then replaces the process that was left behind.
+
 It imports little: a change is under way until it has run.
 """
 
@@ -44,12 +48,15 @@ def main() -> None:
     arguments = sys.argv[1:]
     path = Path(arguments[arguments.index("-f") + 1]) if "-f" in arguments else None
     try:
-        if path is not None:
-            withdraw(exchange(path))
         program = find_haproxy()
         if program is None:
             raise IngressFault("HAProxy cannot run on this machine")
         if path is not None:
+            others = [pid for pid in _find_processes(program, path) if pid not in arguments]
+            ray = exchange(path, is_alone=not others)
+            if ray.applications or not others:
+                withdraw(ray)
+                arguments += ["-sf", *others] if others else []
             _fault_file(path).unlink(missing_ok=True)
     except (IngressFault, SettingError, SetupError, OSError, UnicodeDecodeError) as error:
         _tell(path, str(error))
@@ -57,8 +64,11 @@ def main() -> None:
     os.execv(program, [str(program), *arguments])  # noqa: S606 - a program of our own wheel
 
 
-def exchange(path: Path) -> RayInput:
+def exchange(path: Path, *, is_alone: bool = True) -> RayInput:
     """Put our configuration in the place of Ray's at `path`; returns what was read of Ray's.
+
+    Args:
+        is_alone: no process was left behind. If one was, a configuration without applications opens no door.
 
     Raises:
         IngressFault: it cannot be made.
@@ -84,6 +94,7 @@ def exchange(path: Path) -> RayInput:
         files=_files(path.parent),
         certificate=certificate,
         gateway=_gateway_file(path.parent),
+        is_open=is_alone or bool(ray.applications),
     )
     # The secret is in it. Whole or not at all: what stays half written must not be started.
     new = path.with_name(f"{path.name}.new")
@@ -138,6 +149,18 @@ def withdraw(ray: RayInput) -> None:
         ]
         if commands:
             ask(ray.admin, ";".join(commands))
+
+
+def _find_processes(program: Path, path: Path) -> list[str]:
+    """The processes of HAProxy that run with our configuration, by their ids."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended
+            if entry.name.isdecimal() and entry.stat().st_uid == os.geteuid():
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+                if command[0] == bytes(program) and bytes(path) in command:
+                    found.append(entry.name)
+    return found
 
 
 def ask(admin: str, command: str) -> str:

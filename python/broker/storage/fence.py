@@ -81,12 +81,18 @@ class Fenced(Exception):
     """A newer process has this slot; nothing was written, and nothing ever will be under this generation."""
 
 
-async def refusal(connection: asyncpg.Connection, slot: str, generation: int) -> Fenced | Unavailable:
+class GenerationLost(Unavailable):
+    """The database has forgotten who has the slot; an older holder of it may have written meanwhile."""
+
+
+async def refusal(connection: asyncpg.Connection, slot: str, generation: int) -> Fenced | GenerationLost:
     """Why `HOLD` has found no row: another has the slot, or the database has forgotten who has it."""
     newest = await connection.fetchval(_GENERATION, slot)
     if newest is not None and newest > generation:
         return Fenced(slot)
-    return Unavailable("the database has lost committed changes", retry_after_s=1, log_text="generation_lost")
+    return GenerationLost(
+        "the database has lost committed changes", retry_after_s=1, log_text="generation_lost"
+    )
 
 
 class SlotStanding(NamedTuple):

@@ -226,6 +226,24 @@ async def test_older_counter_answers_no_repeated_vote(dsn: str, poll: int) -> No
             assert isinstance(late, Unavailable)
 
 
+async def test_what_an_older_counter_counted_after_a_lost_generation_is_read(dsn: str, poll: int) -> None:
+    """A standby is promoted that knows the older counter alone; that one hung, and wakes before the newer asks."""
+    (other,) = await make_polls_of_another(dsn)
+    async with open_counter(dsn) as older:
+        await older.submit(batch("d", 1, poll, [vote(poll, "ann", 0)], change=True), 5)
+        before = await fetch(dsn, "SELECT generation FROM owner_slots")
+        async with open_counter(dsn) as newer:
+            again = batch("e", 1, poll, [vote(poll, "ann", 0)], change=True)
+            assert await newer.submit(again, 5) == (b"\x00",)  # it knows the tally now
+            await fetch(dsn, "UPDATE owner_slots SET generation = $1", before[0]["generation"])
+            changed = batch("d", 2, poll, [vote(poll, "ann", 1), vote(poll, "bob", 1)], change=True)
+            assert await older.submit(changed, 5) == (b"\x01\x01",)
+            assert await newer.submit(batch("e", 2, other, [vote(other, "eve", 0)]), 5) == (b"\x01",)
+            back = batch("e", 3, poll, [vote(poll, "ann", 0), vote(poll, "bob", 1)], change=True)
+            assert await newer.submit(back, 5) == (b"\x01\x00",)
+    assert await read_totals(dsn, poll) == [1, 1]
+
+
 async def test_older_counter_is_shut_out_and_over(dsn: str, poll: int) -> None:
     async with open_counter(dsn) as older:
         await older.submit(batch("d", 1, poll, [vote(poll, "ann", 0)]), 5)

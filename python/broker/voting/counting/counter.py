@@ -29,7 +29,7 @@ from broker.metrics.counts import LOSSES, VOTES, Sample
 from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, Sealed, StoredTally
 from broker.storage.database import Database
-from broker.storage.fence import Term, connection_name, until_over
+from broker.storage.fence import GenerationLost, Term, connection_name, until_over
 from broker.storage.group_commit import GroupCommit, Pending, Refusals
 from broker.voting.counting.batches import BatchReply, Outcomes, VoteBatch, unpack_outcomes
 from broker.voting.counting.work import LATE, NewestBatch, PollShard, ShardTally, Work
@@ -74,7 +74,7 @@ class Counter:
         self._keys_seen = True  # of an earlier life, perhaps
         self._tasks: list[asyncio.Task[None]] = []
         self._restores = 0
-        self._is_stale = False  # an account was restored since the tallies were read
+        self._is_stale = False  # somebody else may have written since the tallies were read
 
     @classmethod
     async def start(
@@ -204,7 +204,8 @@ class Counter:
         """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
         try:
             return await self._try_store(group, work, generation)
-        except Unavailable:
+        except Unavailable as error:
+            self._is_stale |= isinstance(error, GenerationLost)
             # The database may lack commits of batches that are in no tally any more, once this is read again:
             # such a batch, when its sender repeats it, must not be answered from memory.
             self._senders.clear()
