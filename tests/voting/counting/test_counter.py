@@ -227,7 +227,7 @@ async def test_older_counter_answers_no_repeated_vote(dsn: str, poll: int) -> No
 
 
 async def test_what_an_older_counter_counted_after_a_lost_generation_is_read(dsn: str, poll: int) -> None:
-    """A standby that is promoted knows the older counter alone, which hung, and wakes before the newer asks."""
+    """A promoted standby knows the older counter alone, which hung, and wakes before the newer one asks."""
     (other,) = await make_polls_of_another(dsn)
     async with open_counter(dsn) as older:
         await older.submit(batch("d", 1, poll, [vote(poll, "ann", 0)], change=True), 5)
