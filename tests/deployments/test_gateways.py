@@ -4,7 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import RayError
 
+from broker.concurrency.back_off import Backoff
 from broker.deployments import gateways
 from broker.deployments.gateways import GatewayKeeper, _Running
 from broker.settings import Settings
@@ -48,9 +50,13 @@ class OneNode(GatewayKeeper):
     def __init__(self, settings: Settings, told: list[str]) -> None:
         super().__init__(settings, "postgresql://", outlive_driver=False)
         self.actors: list[Actor] = []
+        self.failures = 0
         self._told = told
 
     async def _start_on(self, node: str) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RayError("PostgreSQL: connection refused")
         name = str(len(self.actors))
         self._told.append(f"start {name}")
         self.actors.append(Actor(name, self._told))
@@ -75,6 +81,28 @@ async def test_gateway_with_a_dead_loop_is_exchanged_without_a_gap(monkeypatch: 
     assert kept.count == 1
     await kept.drain(0)
     assert told[5:] == ["drain 1", "stop 1", "kill 1"]
+
+
+async def test_the_only_gateway_is_started_again_after_a_start_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the database is away while the gateway dies."""
+    told: list[str] = []
+    monkeypatch.setattr(gateways, "live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "list_draining", set)
+    monkeypatch.setattr(gateways, "kill", lambda actor: told.append(f"kill {actor._name}"))
+    monkeypatch.setattr(gateways, "_RETRY", Backoff(0.01, 0.01))
+    kept = OneNode(Settings(), told)
+    await kept._reconcile()
+    kept.failures = 2
+    running = asyncio.create_task(kept.run())
+    await kept.actors[0]._stop()
+    async with asyncio.timeout(WAIT_S):
+        while kept.count == 0 or kept.failures:  # noqa: ASYNC110 - the reconciler tells nobody
+            await asyncio.sleep(0.01)
+    assert not running.done()
+    running.cancel()
+    assert told == ["start 0", "stop 0", "kill 0", "start 1"]
 
 
 async def test_a_node_that_drains_has_its_gateway_drained_and_gets_no_other(

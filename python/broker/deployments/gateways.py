@@ -227,9 +227,6 @@ class GatewayKeeper:
         """Replace gateways that died and add those of new nodes, until cancelled."""
         delays = Delays(_RETRY)
         while True:
-            with suppress(TimeoutError):
-                ended = [each.ended for each in self._running.values()]
-                await asyncio.wait(ended, timeout=_ROUND_S, return_when=asyncio.FIRST_COMPLETED)
             try:
                 async with self._lock:
                     await self._reconcile()
@@ -238,6 +235,10 @@ class GatewayKeeper:
                 wait_s = delays.next_s()
                 _log.error("gateway_not_started", extra={"cause": _first_line(error), "retry_s": wait_s})
                 await asyncio.sleep(wait_s)
+            else:
+                # The last one may have ended, and none been started on a node that is about to go.
+                ended = [each.ended for each in self._running.values()] or [asyncio.Future()]
+                await asyncio.wait(ended, timeout=_ROUND_S, return_when=asyncio.FIRST_COMPLETED)
 
     async def roll(self) -> None:
         """Exchange every gateway for a new one, one node after the other. Raises RayError."""

@@ -56,6 +56,7 @@ _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
 _SWEEP_S = 5.0
 _WATCH_S = 0.25  # how soon an owner whose slot was taken notices without writing; a row by its key
+_IDLE_WATCH_S = 1.0  # the same while nobody follows it
 _HELD_S = 6.0  # since it has last seen that it has the slot; a look is late by itself, or fails once
 
 FollowReply = Head | BrokerError
@@ -382,7 +383,7 @@ class Owner:
         """Look for restores; raise Fenced when the slot has another owner, or the placement changed."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_WATCH_S):
+                async with asyncio.timeout(_WATCH_S if self._topics else _IDLE_WATCH_S):
                     await self._asked_astray.wait()
             self._asked_astray.clear()
             began_s = self._clock.monotonic_s()
