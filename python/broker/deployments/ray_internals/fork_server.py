@@ -39,7 +39,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.deployments.ray_internals import fork_client, serve_pace
+from broker.deployments.ray_internals import fork_client, ingress_restart, serve_pace
 
 _MODULES = (
     "ray._private.workers.default_worker",
@@ -93,6 +93,7 @@ def main() -> None:
     door = socket.socket(fileno=int(sys.argv[1]))
     _import_all()
     serve_pace.hasten()
+    ingress_restart.hasten()
     # Looking for garbage would write to all memory, and so end the sharing.
     gc.disable()
     gc.freeze()

@@ -1,0 +1,58 @@
+"""A process of HAProxy that dies is started again at once, by Ray Serve's manager that has started it.
+
+Serve by itself exchanges the manager, after it was found without HAProxy three times, and nobody is answered
+over HTTP meanwhile.
+
+Where workers are forked, the manager is changed before (`fork_server`), and waits for the end of each process
+that it starts. Where it is made otherwise than this expects it stays as it is.
+
+Names used: `HAProxyApi._start_and_wait_for_haproxy`, `_proc` and `start` of `ray.serve._private.haproxy`.
+Probe: each is looked for when the fork server starts; a test says when one is gone.
+Fall-back: Serve exchanges the manager.
+Gain: HTTP is answered again after 1 s, and not after 20.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from broker.concurrency.tasks import run_once
+
+_STOP_S = 0.1  # a manager that kills its process notes it within this time
+
+_log = logging.getLogger(__name__)
+
+
+def hasten() -> None:
+    """Change Serve in this process and those that it forks."""
+    from ray.serve._private import haproxy
+
+    restart_what_dies(haproxy)
+
+
+def restart_what_dies(haproxy: Any) -> None:
+    """Have each process that is started be followed, and started again when it has died."""
+    kind: Any = getattr(haproxy, "HAProxyApi", None)
+    start_process = getattr(kind, "_start_and_wait_for_haproxy", None)
+    if start_process is None or not hasattr(kind, "start"):
+        return
+    following: set[asyncio.Task[None]] = set()
+
+    async def start_and_follow(self: Any, *arguments: Any, **options: Any) -> Any:
+        process = await start_process(self, *arguments, **options)
+        task = run_once("ingress", _restart_when_dead(self, process))
+        following.add(task)
+        task.add_done_callback(following.discard)
+        return process
+
+    kind._start_and_wait_for_haproxy = start_and_follow
+
+
+async def _restart_when_dead(api: Any, process: Any) -> None:
+    status = await process.wait()
+    if status == 0:  # another process has taken over, whether or not the manager knows it yet
+        return
+    await asyncio.sleep(_STOP_S)
+    if getattr(api, "_proc", None) is process:
+        _log.error("ingress_died", extra={"status": status})
+        await api.start()

@@ -1,0 +1,67 @@
+"""`ingress_restart`, with the installed Ray Serve and a real HAProxy."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from broker.deployments.ports import free_port
+from broker.deployments.ray_internals.haproxy import install_start_script
+from broker.settings import child_environment
+from tests.deployments.ingress_stage import KEY
+
+# In a process that ends, since it changes Serve.
+_LIFE = """
+import asyncio, sys
+from ray.serve._private.haproxy import HAProxyApi, HAProxyConfig
+from broker.deployments.ray_internals import ingress_restart
+
+ingress_restart.hasten()
+
+async def main(directory):
+    api = HAProxyApi(
+        HAProxyConfig(
+            socket_path=f"{directory}/admin",
+            server_state_base=directory,
+            server_state_file=f"{directory}/state",
+            is_head=True,
+        ),
+        config_file_path=f"{directory}/haproxy.cfg",
+    )
+    try:
+        await api.start()
+        first = api._proc
+        first.kill()
+        while api._proc is first:
+            await asyncio.sleep(0.02)
+        second = api._proc
+        assert await api._get_running_pid() == second.pid
+        await api.reload()
+        await second.wait()  # replaced on purpose: nothing follows
+        await api.stop()
+        await asyncio.sleep(1)
+        assert api._proc is None and api._spawn_seq == 3, api._spawn_seq
+        print("three processes")
+    finally:
+        await api.stop()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_a_process_that_dies_is_started_again_and_one_that_is_ended_is_not() -> None:
+    with tempfile.TemporaryDirectory(prefix="bi-", dir="/tmp") as directory:
+        given = {
+            "BROKER_INGRESS_KEY": KEY,
+            "BROKER_HTTP_PORT": str(free_port()),
+            "BROKER_OPS_PORT": str(free_port()),
+            "BROKER_WS_PORT": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", _LIFE, directory],
+            env=child_environment(given) | install_start_script(Path(directory)),
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+    assert (done.returncode, done.stdout) == (0, "three processes\n"), done.stderr
