@@ -52,6 +52,7 @@ _RETRY_S = 0.2
 _CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
 _CONCURRENCY = 10_000  # calls at once of one actor, as a poll of an owner for each gateway
 _LOOK_S = 4.0  # between two looks at an actor by way of Ray
+_WATCHED_LOOK_S = 12.0  # the same where its process is watched over on this machine
 _HUNG_S = 10.0  # without a reply; nothing that a part does keeps its loop for so long
 
 _log = logging.getLogger(__name__)
@@ -217,7 +218,8 @@ class SlotPool:
 
     async def _watch(self, index: int) -> None:
         SLOT_EXCHANGES.add(self._name(index), amount=0)  # so that the first one is an increase
-        await repeat("slots", _LOOK_S, lambda: self._look_at(index))
+        look_s = _LOOK_S if self._detached else _WATCHED_LOOK_S
+        await repeat("slots", look_s, lambda: self._look_at(index))
 
     async def _watch_pulse(self, index: int) -> None:
         await watch_pulse(self._kind, index)

@@ -10,15 +10,22 @@ from typing import Any
 import pytest
 
 from broker import timers
-from broker.deployments.ray_internals.serve_pace import count_before_telling, hurry_while_missing
+from broker.deployments.ray_internals.serve_pace import (
+    ask_less_for_nodes,
+    count_before_telling,
+    hurry_while_missing,
+)
 
 # In a process that ends, since it changes Serve.
 _INSTALLED = """
-from ray.serve._private import controller, deployment_state, router
+from ray.serve._private import cluster_node_info_cache, controller, deployment_state, router
 from broker.deployments.ray_internals import serve_pace
 
 before = controller.ServeController.run_control_loop_step
+update = cluster_node_info_cache.ClusterNodeInfoCache.update
+assert "cluster_node_info_cache" in before.__code__.co_names
 serve_pace.hasten()
+assert cluster_node_info_cache.ClusterNodeInfoCache.update is not update
 assert controller.ServeController.run_control_loop_step is not before
 assert "CONTROL_LOOP_INTERVAL_S" in controller.ServeController.run_control_loop.__code__.co_names
 assert "run_control_loop_step" in controller.ServeController.run_control_loop.__code__.co_names
@@ -92,8 +99,36 @@ def test_rounds_are_short_for_as_long_as_a_replica_is_missing() -> None:
     ]
 
 
+def test_nodes_are_asked_for_in_hurried_rounds_and_seldom_else() -> None:
+    class Nodes:
+        asked = 0
+
+        def update(self) -> None:
+            self.asked += 1
+
+    class Controller(Rounds):
+        def __init__(self) -> None:
+            super().__init__(0)
+            self.cluster_node_info_cache = Nodes()
+
+        async def run_control_loop_step(self, *arguments: Any) -> None:
+            self.cluster_node_info_cache.update()
+
+    hurry_while_missing(SimpleNamespace(ServeController=Controller, CONTROL_LOOP_INTERVAL_S=0.5))
+    ask_less_for_nodes(SimpleNamespace(ClusterNodeInfoCache=Nodes))
+    controller = Controller()
+
+    def asked_after(wanted: int) -> int:
+        controller.deployment_state_manager._deployment_states[0] = _state(wanted=wanted)
+        asyncio.run(controller.run_control_loop_step(1.0, 2.0, 3))
+        return controller.cluster_node_info_cache.asked
+
+    assert [asked_after(wanted) for wanted in (0, 0, 1, 1, 1, 0)] == [1, 1, 1, 2, 3, 4]
+
+
 def test_another_serve_is_left_alone() -> None:
     serve = SimpleNamespace(ServeController=object, RouterMetricsManager=object)
     hurry_while_missing(serve)
     count_before_telling(serve)
+    ask_less_for_nodes(serve)
     assert vars(serve) == {"ServeController": object, "RouterMetricsManager": object}
