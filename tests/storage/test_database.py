@@ -195,6 +195,40 @@ async def test_listener_hears_in_order_and_says_when_it_connected_anew(
         await listener
 
 
+async def test_all_who_listen_share_one_connection(database: Database, postgres_dsn: str) -> None:
+    listening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query = 'SELECT 1'"
+    heard: dict[str, asyncio.Queue[str | None]] = {name: asyncio.Queue() for name in ("news", "weather")}
+    listeners = {
+        name: asyncio.create_task(database.listen(name, queue.put_nowait)) for name, queue in heard.items()
+    }
+    for queue in heard.values():
+        assert await asyncio.wait_for(queue.get(), 5) is None
+    await run(postgres_dsn, "NOTIFY news, 'one'; NOTIFY weather, 'rain'")
+    assert await asyncio.wait_for(_text(heard["news"]), 5) == "one"
+    assert await asyncio.wait_for(_text(heard["weather"]), 5) == "rain"
+    assert await database.fetchval(listening) == 1
+
+    listeners["news"].cancel()
+    await asyncio.wait([listeners["news"]])
+    await run(postgres_dsn, "NOTIFY news, 'two'; NOTIFY weather, 'sun'")
+    assert await asyncio.wait_for(_text(heard["weather"]), 5) == "sun"
+    assert heard["news"].empty()
+
+    listeners["weather"].cancel()
+    await asyncio.wait([listeners["weather"]])
+    async with asyncio.timeout(10):
+        while await database.fetchval(listening):  # noqa: ASYNC110 - the server ends it when it notices
+            await asyncio.sleep(0.02)
+
+
+async def _text(heard: asyncio.Queue[str | None]) -> str:
+    """What is heard next, but for connects."""
+    while True:
+        text = await heard.get()
+        if text is not None:
+            return text
+
+
 # -- what is known of a change when its connection is lost
 
 _END_ME = "SELECT pg_terminate_backend(pg_backend_pid())"

@@ -1,4 +1,4 @@
-"""The connection pool, and the connection for LISTEN."""
+"""The connection pool."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -8,23 +8,19 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.batching import Batcher
-from broker.concurrency.tasks import is_set_within
-from broker.errors import Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.settings import SettingError
 from broker.storage import OLDEST_VERSION
 from broker.storage.errors import closing, committing, connecting, unavailable, using
+from broker.storage.listeners import Listeners
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _CLOSE_S = 5.0
 _QUERIES_PER_CONNECTION = 1_000_000  # asyncpg's 50,000 is a few seconds of a busy owner
-_LISTEN_CHECK_S = 2.0  # a listener that lost its server notices within two of these
-_LISTEN_RETRY = Backoff(0.1, 2.0, jitter=0.5)
 
 
 class Database:
@@ -49,6 +45,7 @@ class Database:
         self._closed = False
         self._waiting = 0  # for a connection
         self._groups: list[Batcher[Any, Any]] = []
+        self._listeners = Listeners(dsn, timeout_s)
 
     @classmethod
     async def open(cls, dsn: str, *, size: int, timeout_s: float, name: str = "broker") -> "Database":
@@ -187,21 +184,13 @@ class Database:
         return groups
 
     async def listen(self, channel: str, callback: Callable[[str | None], None]) -> None:
-        """Hear a notification channel on a connection of its own, until cancelled.
+        """Hear a notification channel until cancelled, on the one connection that all who listen share.
 
         `callback` is called with each payload, in order, on the event loop; it must not block. It is called
-        with None after each reconnect, and the first connect: notifications sent before
-        may have been missed, so read the tables again.
+        with None after each connect, to begin with and whenever the connection was another one: notifications
+        sent before may have been missed, so read the tables again.
         """
-        delays = Delays(_LISTEN_RETRY)
-        while True:
-            try:
-                async with self._listening(channel, callback) as connection:
-                    callback(None)
-                    delays.reset()
-                    await self._watch(connection)
-            except Unavailable:
-                await delays.wait()
+        await self._listeners.hear(channel, callback)
 
     def on_loss(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever a connection of the pool has ended: the next one may be to another server.
@@ -243,32 +232,6 @@ class Database:
                 return await self._pool.acquire(timeout=self._timeout_s)
         finally:
             self._waiting -= 1
-
-    @asynccontextmanager
-    async def _listening(
-        self, channel: str, callback: Callable[[str | None], None]
-    ) -> AsyncIterator[asyncpg.Connection]:
-        def hear(_connection: object, _pid: int, _channel: str, payload: str) -> None:
-            callback(payload)
-
-        with connecting():
-            connection = await asyncpg.connect(
-                self._dsn, timeout=self._timeout_s, server_settings={"application_name": "broker"}
-            )
-        try:
-            with using(connection):
-                await connection.add_listener(channel, hear)
-                yield connection
-        finally:
-            connection.terminate()
-
-    async def _watch(self, connection: asyncpg.Connection) -> None:
-        """Return never; raise once the connection is dead, also when nobody told us (a lost route)."""
-        ended = asyncio.Event()
-        connection.add_termination_listener(lambda _connection: ended.set())
-        while True:
-            await is_set_within(ended, _LISTEN_CHECK_S)
-            await connection.execute("SELECT 1", timeout=_LISTEN_CHECK_S)
 
 
 def rows_of(tag: str) -> int:

@@ -7,9 +7,8 @@ figures that were taken before, so that nothing happens until they are sent agai
 
 Where workers are forked, Serve is changed before (`fork_server`): while replicas are missing the controller
 looks around as often as Serve does by itself, and on time; and a request that finds no replica is counted
-before the figures are sent. At rest it asks for the nodes every ten seconds and not in each round: there is
-one, which Ray of `broker up` cannot be without. Where Serve is made otherwise than this expects it stays as it
-is, and takes longer.
+before the figures are sent. At rest it asks for the nodes every ten seconds and not in each round: Ray of
+`broker up` has one. Where Serve is made otherwise than this expects it stays as it is, and takes longer.
 
 Names used: `ServeController.run_control_loop_step`, `CONTROL_LOOP_INTERVAL_S`,
 `deployment_state_manager._deployment_states` and `cluster_node_info_cache` of
@@ -19,7 +18,7 @@ Names used: `ServeController.run_control_loop_step`, `CONTROL_LOOP_INTERVAL_S`,
 `ray.serve._private.router`.
 Probe: each is looked for when the fork server starts; a test says when one is gone.
 Fall-back: Serve stays as it is.
-Gain: the first picture after 2.1 to 2.9 s on a busy machine of two cores, and not after 11 to 19; GAIN.
+Gain: the first picture after 2.1 to 2.9 s on a busy machine of two cores, and not after 11 to 19.
 """
 
 import time
