@@ -62,7 +62,7 @@ def make_secret(instance: Instance) -> str:
     words = ("account", "visitors", "demo", "--new-secret", "--json", *place)
     program = "from broker.cli.main import main; main()"
     command = (*instance.prefix, sys.executable, "-c", program, *words)
-    done = subprocess.run(command, capture_output=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return str(json.loads(done.stdout)["secret"])
 
 

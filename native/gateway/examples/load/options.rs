@@ -89,9 +89,12 @@ impl Options {
         Ok(options)
     }
 
-    /// The address that connection `index` comes from, in 127.0.0.0/8.
+    /// The address that connection `index` comes from: in 127.0.0.0/8, or the system's choice for another host.
     #[must_use]
     pub fn source(&self, index: usize) -> SocketAddrV4 {
+        if !self.address.ip().is_loopback() {
+            return SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        }
         let turn = u32::try_from(index).unwrap_or(u32::MAX) % self.sources + self.first_source;
         SocketAddrV4::new(Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + turn), 0)
     }
