@@ -160,6 +160,43 @@ def assert_revoked_keys_are_refused(instance: Instance) -> None:
     assert sorted(entry["targetId"] for entry in entries["items"]) == sorted((first, second))
 
 
+def maintain(instance: Instance, *words: str) -> None:
+    """Run `broker maintenance`, and wait until every process that takes changes knows."""
+    command = [Path(sys.executable).with_name("broker"), "maintenance", *words]
+    where = ["--data-dir", str(instance.data_dir)]
+    subprocess.run([*command, *where], capture_output=True, check=True, env=child_environment({}))
+    wanted, deadline_s = {1.0} if words[0] == "on" else {0.0}, time.monotonic() + 60
+    while told_of_maintenance(instance) != wanted:
+        assert time.monotonic() < deadline_s, instance.log()
+        time.sleep(0.1)
+
+
+def told_of_maintenance(instance: Instance) -> set[float]:
+    page = httpx.get(f"{instance.ops_url}/metrics", timeout=20).raise_for_status().text
+    return {float(line.split()[-1]) for line in page.splitlines() if line.startswith("broker_maintenance{")}
+
+
+def assert_changes_are_refused(instance: Instance, acknowledged: list[str]) -> None:
+    """Both doors refuse them, with the operator's words; reading, log-in and readiness go on."""
+    token = instance.token()
+    reply = httpx.post(
+        f"{instance.url}/api/v1/programs/show/events",
+        json={"event": "Score#update"},
+        headers=token,
+        timeout=20,
+    )
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "7")
+    assert reply.json() == {"error": "maintenance", "error_description": "back at ten", "status": 503}
+    with connect(f"ws://localhost:{instance.ws_port}/api/v1/ws", additional_headers=token) as viewer:
+        for method in ("producer", "respond"):
+            told = ask(viewer, method)["error"]
+            assert (told["code"], told["message"], told["data"]["retryAfter"]) == (503, "maintenance", 7)
+        assert "result" in ask(viewer, "getCurrentUser")
+    assert read_ids(instance) == acknowledged
+    ready = httpx.get(f"{instance.ops_url}/readyz", timeout=20)
+    assert (ready.status_code, ready.json()["maintenance"]["message"]) == (200, "back at ten")
+
+
 def ask(viewer: ClientConnection, method: str) -> dict[str, Any]:
     viewer.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}))
     answer: dict[str, Any] = json.loads(viewer.recv(timeout=10))
@@ -188,9 +225,16 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
         reasons = pool.map(Instance.fail, refused.values())
         assert [told for told, reason in zip(refused, reasons, strict=True) if told not in reason] == []
 
-    # Everything is killed at once; what was acknowledged is there after the next start.
+    # Maintenance is switched on, and everything is killed at once. Both are as before after the next start:
+    # changes are refused, and what was acknowledged is there.
+    maintain(instance, "on", "--message", "back at ten", "--retry-after", "7")
+    assert_changes_are_refused(instance, acknowledged)
     instance.kill_everything()
     instance.start()
+    wait_until_ready(instance)
+    assert_changes_are_refused(instance, acknowledged)
+    maintain(instance, "off")
+    acknowledged += publish(instance, 1)
     assert read_ids(instance) == acknowledged
 
     # An exchange of gateways and replicas, with both doors open all the time.

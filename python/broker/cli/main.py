@@ -141,6 +141,16 @@ COMMANDS = (
         ("broker keys list", "broker keys rotate"),
     ),
     Lazy(
+        "maintenance",
+        "broker.cli.maintenance:app",
+        "Refuse changes while reading and following go on.",
+        (
+            "broker maintenance on --message 'The database moves; back at 22:30.' --retry-after 60",
+            "broker maintenance status",
+            "broker maintenance off",
+        ),
+    ),
+    Lazy(
         "migrate",
         "broker.cli.migrate:migrate",
         "Update the database schema to this version.",
