@@ -28,10 +28,14 @@ from tests.deployments.instance import Instance
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
+SETTINGS = "broker.env"
+
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    instance = Instance(tmp_path / "data")
+    (tmp_path / SETTINGS).touch()
+    file = {"BROKER_SETTINGS_FILE": str(tmp_path / SETTINGS)}
+    instance = Instance(tmp_path / "data", environment=file)
     yield instance
     instance.end()
 
@@ -197,8 +201,31 @@ def assert_changes_are_refused(instance: Instance, acknowledged: list[str]) -> N
     assert (ready.status_code, ready.json()["maintenance"]["message"]) == (200, "back at ten")
 
 
-def ask(viewer: ClientConnection, method: str) -> dict[str, Any]:
-    viewer.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}))
+def reload(instance: Instance) -> tuple[int, str]:
+    """The exit status of `broker reload`, and what it told where that is looked for."""
+    command = [Path(sys.executable).with_name("broker"), "reload", "--data-dir", str(instance.data_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=child_environment({}))
+    return done.returncode, done.stderr if done.returncode else done.stdout
+
+
+def parts(instance: Instance) -> set[int]:
+    """The processes of what a reload exchanges."""
+    return {each.pid for kind in ("owner", "gateway", "API replica") for each in find(instance, TITLES[kind])}
+
+
+def assert_batches_have_two_events(instance: Instance) -> None:
+    """Both doors refuse a third, which the usual limit would let in."""
+    token, events = instance.token(), [{"event": "Score#update"}] * 3
+    reply = httpx.post(
+        f"{instance.url}/api/v1/programs/show/events", json={"events": events}, headers=token, timeout=20
+    )
+    assert reply.status_code == 413, reply.text
+    with connect(f"ws://localhost:{instance.ws_port}/api/v1/ws", additional_headers=token) as viewer:
+        assert ask(viewer, "producer", programId="show", events=events)["error"]["code"] == 413
+
+
+def ask(viewer: ClientConnection, method: str, **params: object) -> dict[str, Any]:
+    viewer.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
     answer: dict[str, Any] = json.loads(viewer.recv(timeout=10))
     return answer
 
@@ -237,11 +264,13 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     acknowledged += publish(instance, 1)
     assert read_ids(instance) == acknowledged
 
-    # An exchange of gateways and replicas, with both doors open all the time.
+    # An exchange of gateways and replicas for some with other settings, with both doors open all the time.
+    settings = instance.data_dir.with_name(SETTINGS)
+    settings.write_text("BROKER_BATCH_LIMIT_EVENTS=2\nBROKER_HTTP_TIMEOUT_S=60\n")
     replicas, is_over = find(instance, TITLES["API replica"]), Event()
     with ThreadPoolExecutor() as pool:
         sending = [pool.submit(send_slowly, instance.url, is_over) for _ in range(4)]
-        instance.process.send_signal(signal.SIGHUP)
+        reloading = pool.submit(reload, instance)
         for _ in range(20):
             socket.create_connection(("127.0.0.1", instance.ws_port), timeout=5).close()
             time.sleep(0.2)
@@ -249,8 +278,27 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
         is_over.set()
     assert left == []
     assert [statuses.result() for statuses in sending] == [{200}] * 4
+    status, told = reloading.result()
+    assert (status, told.splitlines()) == (
+        0,
+        [
+            "applied: BROKER_BATCH_LIMIT_EVENTS",
+            "BROKER_HTTP_TIMEOUT_S: takes effect at the next start of `broker up`",
+            "all parts are exchanged",
+        ],
+    )
     wait_until_ready(instance)
     assert read_ids(instance) == acknowledged
+    assert_batches_have_two_events(instance)
+
+    # Nonsense changes nothing, and is named.
+    before = parts(instance)
+    settings.write_text("BROKER_BATCH_LIMIT_EVENTS=none\n")
+    status, told = reload(instance)
+    assert (status, "BROKER_BATCH_LIMIT_EVENTS=none: must be a whole number" in told) == (1, True)
+    assert parts(instance) <= before
+    assert_batches_have_two_events(instance)
+    settings.write_text("")
 
     # Another one comes and goes, and neither notices.
     neighbour.start()

@@ -30,6 +30,12 @@ COMMANDS = (
         ),
     ),
     Lazy(
+        "reload",
+        "broker.cli.reload:reload",
+        "Have `broker up` read its settings again.",
+        ("broker reload", "broker reload --data-dir /var/lib/broker"),
+    ),
+    Lazy(
         "demo",
         "broker.cli.demo:demo",
         "Run a demonstration: a live program with viewers and voters.",

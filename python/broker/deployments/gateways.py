@@ -239,6 +239,10 @@ class GatewayKeeper:
                 _log.error("gateway_not_started", extra={"cause": _first_line(error), "retry_s": wait_s})
                 await asyncio.sleep(wait_s)
 
+    def use(self, settings: Settings) -> None:
+        """Give these settings to the gateways that are started from now on."""
+        self._settings = settings
+
     async def roll(self) -> None:
         """Exchange every gateway for a new one, one node after the other. Raises RayError."""
         for node in list(self._running):
