@@ -13,6 +13,7 @@ from broker.domain.idempotency import KeptResult, Repeated
 from broker.errors import BrokerError
 from broker.ids import IdSource
 from broker.operations.health import ProductHealth
+from broker.operations.known_maintenance import KnownMaintenance
 from broker.operations.services import Services, build_services
 from broker.owners import commands
 from broker.owners.commands import Kept
@@ -106,7 +107,7 @@ class Product:
     def with_settings(self, **changes: Any) -> "Product":
         """The same product with other settings at its door."""
         settings = replace(self.services.settings, **changes)
-        health = health_of(settings, self.clock, self.health)
+        health = health_of(settings, self.clock, self.services.maintenance, self.health)
         services = replace(self.services, settings=settings, health=health)
         return replace(self, services=services, app=app_of(services))
 
@@ -125,13 +126,15 @@ class Product:
         return list(answer.json()["events"])
 
 
-def health_of(settings: Settings, clock: MovedClock, parts: dict[str, str]) -> ProductHealth:
+def health_of(
+    settings: Settings, clock: MovedClock, maintenance: KnownMaintenance, parts: dict[str, str]
+) -> ProductHealth:
     """The health of parts that are as `parts` says."""
 
     async def check() -> dict[str, str]:
         return parts
 
-    return ProductHealth(settings, clock, check)
+    return ProductHealth(settings, clock, maintenance, check)
 
 
 def app_of(services: Services) -> RestApp:
@@ -150,6 +153,9 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(dsn))
         auth = await stack.enter_async_context(open_authenticator(database, clock, known))
+        maintenance = KnownMaintenance(database)
+        stack.push_async_callback(maintenance.close)
+        await maintenance.start()
         owner = await Owner.start(replace(known, database_pool=2), dsn, 0, clock=clock)
         stack.push_async_callback(owner.close)
         owners = DirectOwners(owner)
@@ -169,7 +175,8 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
             auth=auth,
             owners=owners,
             counters=counters,
-            health=health_of(known, clock, health),
+            health=health_of(known, clock, maintenance, health),
+            maintenance=maintenance,
             tracer=tracer,
         )
         stack.push_async_callback(services.close)

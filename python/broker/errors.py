@@ -20,7 +20,8 @@
     ├── InternalError           500 internal_error
     ├── BadGateway              502 bad_gateway
     ├── Unavailable             503 unavailable
-    │   └── OutcomeUnknown          outcome_unknown
+    │   ├── OutcomeUnknown          outcome_unknown
+    │   └── UnderMaintenance        maintenance
     └── GatewayTimeout          504 gateway_timeout
 
 Both doors render an error from its class and fields; neither looks at the text. The message is public:
@@ -239,6 +240,13 @@ class OutcomeUnknown(Unavailable, name="outcome_unknown"):
 
     The same request with the same `Idempotency-Key` learns which; without a key only a look at the resource
     does.
+    """
+
+
+class UnderMaintenance(Unavailable, name="maintenance"):
+    """The operator has switched maintenance on: nothing can be changed for now, and nothing was.
+
+    The message is the operator's. Reading and following go on.
     """
 
 

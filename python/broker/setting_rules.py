@@ -237,5 +237,6 @@ RULES: Mapping[str, SettingRule] = {
     "images_ports": SettingRule(_is_port, "ports from 1 to 65535, separated by commas"),
     "matomo_url": MATOMO_URL,
     "matomo_setup": SettingRule(_is_file, "a file that exists"),
+    "settings_file": SettingRule(_is_file, "a file that exists"),
 }
 """The rule of each text, and of each member of a list; a text without one is printable."""

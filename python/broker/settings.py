@@ -5,14 +5,16 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from broker.setting_rules import NODE, PRINTABLE, RULES, is_printable, names_like, proxy_fault
+from broker.settings_file import SettingsFileError, read_settings_file
 
 _PREFIX = "BROKER_"
+_FILE = "BROKER_SETTINGS_FILE"
 # Variables with our prefix that are no settings. The command line's own, for the client's commands:
 _CLIENT = frozenset({"BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD"})
 # The mark of our processes, and what the build and its tests read:
@@ -34,24 +36,41 @@ class SettingError(Exception):
 
 
 def _setting(
-    default: Any, text: str, *, low: float | None = None, high: float | None = None, secret: bool = False
+    default: Any,
+    text: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    secret: bool = False,
+    at_start: bool = False,
 ) -> Any:
-    told = {"text": text, "low": low, "high": high, "secret": secret}
+    told = {"text": text, "low": low, "high": high, "secret": secret, "at_start": at_start}
     return field(default=default, repr=not secret, metadata=told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of the product. A field `ws_port` is `BROKER_WS_PORT` in the environment."""
+    """All settings of the product. A field `ws_port` is `BROKER_WS_PORT` in the environment.
 
-    http_port: int = _setting(8000, "Port of the HTTP API.", low=1, high=65535)
-    ws_port: int = _setting(8001, "Port of the WebSocket gateways.", low=1, high=65535)
+    What is `at_start` of `broker up` is fixed until the next start: it is of what a reload does not exchange,
+    or all processes must agree on it at any time.
+    """
+
+    settings_file: str = _setting(
+        "",
+        "File with settings, as lines `NAME=VALUE`, which `broker reload` reads again; a variable of the"
+        " environment wins over its line.",
+        at_start=True,
+    )
+    http_port: int = _setting(8000, "Port of the HTTP API.", low=1, high=65535, at_start=True)
+    ws_port: int = _setting(8001, "Port of the WebSocket gateways.", low=1, high=65535, at_start=True)
     bind_host: str = _setting(
         "127.0.0.1",
         "Address that the HTTP API and the gateways listen on; `node` is that of each node of a cluster.",
+        at_start=True,
     )
     public_host: str = _setting(
-        "localhost", "Host name that clients use; an account is a label in front of it."
+        "localhost", "Host name that clients use; an account is a label in front of it.", at_start=True
     )
     public_ws_url: str = _setting(
         "",
@@ -59,17 +78,27 @@ class Settings:
         " labels of the account and of the gateway's node, such as `10-0-0-7`; empty derives it"
         " from host and port.",
     )
-    data_dir: Path = _setting(Path(".broker"), "Directory of all data on this machine.")
+    data_dir: Path = _setting(Path(".broker"), "Directory of all data on this machine.", at_start=True)
     database_url: str = _setting(
-        "", "PostgreSQL to use, version 14 or newer; empty starts an embedded one.", secret=True
+        "",
+        "PostgreSQL to use, version 14 or newer; empty starts an embedded one.",
+        secret=True,
+        at_start=True,
     )
-    postgres_bin: str = _setting("", "Directory of PostgreSQL's programs for the embedded server.")
-    ray_address: str = _setting("", "Ray cluster to join; empty starts a local one.")
-    default_account: str = _setting("demo", "Account for host names without an account label.")
+    postgres_bin: str = _setting(
+        "", "Directory of PostgreSQL's programs for the embedded server.", at_start=True
+    )
+    ray_address: str = _setting("", "Ray cluster to join; empty starts a local one.", at_start=True)
+    default_account: str = _setting("demo", "Account for host names without an account label.", at_start=True)
     admin_password: str = _setting(
-        "", "Password of `admin` at the first start; empty generates one and prints it.", secret=True
+        "",
+        "Password of `admin` at the first start; empty generates one and prints it.",
+        secret=True,
+        at_start=True,
     )
-    token_lifetime_s: int = _setting(3600, "Lifetime of an access token.", low=10, high=31_536_000)
+    token_lifetime_s: int = _setting(
+        3600, "Lifetime of an access token.", low=10, high=31_536_000, at_start=True
+    )
     client_ids: tuple[str, ...] = _setting(
         (
             "WebProducerDashboard",
@@ -82,39 +111,57 @@ class Settings:
         "Accepted values of `client_id`.",
     )
     trusted_proxies: tuple[str, ...] = _setting(
-        (), "Networks of proxies whose `X-Forwarded-For` is trusted; the broker's own ingress needs no entry."
+        (),
+        "Networks of proxies whose `X-Forwarded-For` is trusted; the broker's own ingress needs no entry.",
+        at_start=True,
     )
     proxy_protocol: tuple[str, ...] = _setting(
         (),
         "Networks, within `BROKER_TRUSTED_PROXIES`, whose connections to the HTTP port and the gateways must"
         " begin with a PROXY header, version 1 or 2; one from elsewhere is refused.",
+        at_start=True,
     )
     ingress_key: str = _setting(
         "",
         "Secret by which the ingress authenticates to replicas; empty generates one at each"
         " start, or derives it from Ray's token on a cluster.",
         secret=True,
+        at_start=True,
     )
     http_tls_port: int = _setting(
-        0, "Port of the HTTP API over TLS, beside the one without; 0 is none.", low=0, high=65535
+        0,
+        "Port of the HTTP API over TLS, beside the one without; 0 is none.",
+        low=0,
+        high=65535,
+        at_start=True,
     )
     http_tls_certificate: str = _setting(
         "",
         "File with the certificate of that port and its chain, in PEM, on each node; as of the gateways"
         " below.",
+        at_start=True,
     )
-    http_tls_key: str = _setting("", "File with the key of that certificate, in PEM, not encrypted.")
+    http_tls_key: str = _setting(
+        "", "File with the key of that certificate, in PEM, not encrypted.", at_start=True
+    )
     http_connections: int = _setting(
-        30_000, "Maximum connections of the HTTP port; fewer if the limit of open files is lower.", low=100
+        30_000,
+        "Maximum connections of the HTTP port; fewer if the limit of open files is lower.",
+        low=100,
+        at_start=True,
     )
     http_connections_per_address: int = _setting(
         12_000,
         "Maximum connections to the HTTP port, and to the operators' port, from one IPv4 address or IPv6 /64"
         " network; 0 is no limit.",
         low=0,
+        at_start=True,
     )
     http_long_bodies_per_address: int = _setting(
-        256, "Maximum concurrent requests with a body over 15 kB from one such address; 0 is no limit.", low=0
+        256,
+        "Maximum concurrent requests with a body over 15 kB from one such address; 0 is no limit.",
+        low=0,
+        at_start=True,
     )
     http_waiting_bytes: int = _setting(
         128 << 20,
@@ -126,12 +173,14 @@ class Settings:
     ops_host: str = _setting(
         "127.0.0.1",
         "Address for operators, which serves `/metrics`, `/readyz` and Ray Serve's routes; `node` as above.",
+        at_start=True,
     )
     ops_port: int = _setting(
         0,
         "Port of that address; 0 is the HTTP port plus 50, or minus 50 if the sum exceeds 65535.",
         low=0,
         high=65535,
+        at_start=True,
     )
     log_level: str = _setting("info", "Log level: debug, info, warning or error.")
     log_limit_bytes: int = _setting(
@@ -159,18 +208,23 @@ class Settings:
         " `broker scale` changes it while they run.",
         low=1,
         high=1024,
+        at_start=True,
     )
     counters: int = _setting(
         1,
         "Number of counters of votes, one process each; a poll is spread over all of them.",
         low=1,
         high=1024,
+        at_start=True,
     )
     api_replicas_min: int = _setting(
-        1, "Minimum number of API replicas; a single one has a spare.", low=1, high=1000
+        1, "Minimum number of API replicas; a single one has a spare.", low=1, high=1000, at_start=True
     )
     http_timeout_s: float = _setting(
-        120.0, "Maximum time of an HTTP request, from its first byte to the last byte of the response.", low=1
+        120.0,
+        "Maximum time of an HTTP request, from its first byte to the last byte of the response.",
+        low=1,
+        at_start=True,
     )
     api_replicas_max: int = _setting(8, "Maximum number of API replicas.", low=1, high=1000)
     gateway_loops: int = _setting(0, "Native event loops of a gateway; 0 is one per core.", low=0, high=64)
@@ -280,8 +334,11 @@ class Settings:
         "",
         "File with the certificate of the gateways and its chain, in PEM, on each node; with it they speak"
         " TLS only. It is read again when it changes.",
+        at_start=True,
     )
-    ws_tls_key: str = _setting("", "File with the key of that certificate, in PEM, not encrypted.")
+    ws_tls_key: str = _setting(
+        "", "File with the key of that certificate, in PEM, not encrypted.", at_start=True
+    )
     ws_lag_bytes: int = _setting(
         1 << 20,
         "Unsent bytes at which a slow consumer that has read nothing for a second is closed.",
@@ -387,6 +444,7 @@ class Settings:
         "Time-out of an image request, including the start of the first replica.",
         low=1,
         high=600,
+        at_start=True,
     )
     images_fetch_timeout_s: float = _setting(
         10.0, "Time-out of fetching a source, over all redirects.", low=0.1, high=60
@@ -487,23 +545,25 @@ class Settings:
     def load(
         cls, environ: Mapping[str, str] | None = None, *, refuses_unknown: bool = True, **overrides: Any
     ) -> "Settings":
-        """Read the environment; `overrides` that are not None win.
+        """Read the environment and the settings file that it names; `overrides` that are not None win.
 
         Args:
             refuses_unknown: false where another version of us has written the environment.
 
         Raises:
-            SettingError: a value that its setting cannot have, or a variable of ours that is no setting.
+            SettingError: a value that its setting cannot have, a variable of ours that is no setting, or a
+                settings file that cannot be read.
         """
         environ = os.environ if environ is None else environ
         if refuses_unknown:
-            _refuse_unknown(environ)
+            _refuse_unknown(environ, _OTHERS)
+        environ = {**_read_file(environ), **{name: text for name, text in environ.items() if text}}
         kinds = get_type_hints(cls)
         values: dict[str, Any] = {}
         written: dict[str, str] = {}
         for entry in fields(cls):
             text = environ.get(environment_name(entry.name))
-            if text is not None and text != "":
+            if text:
                 values[entry.name] = _parse(entry, kinds[entry.name], text)
                 written[entry.name] = text
             if overrides.get(entry.name) is not None:
@@ -514,14 +574,15 @@ class Settings:
         return settings
 
     def to_environment(self) -> dict[str, str]:
-        """The environment from which `load` makes these same settings; `admin_password` is left out.
+        """The environment from which `load` makes these same settings, but for those that are `broker up`'s.
 
-        For processes that we start: the password is needed once, at the first start.
+        For processes that we start: the password is needed once, at the first start, and what is in the file
+        has been read.
         """
         return {
             environment_name(entry.name): _format(getattr(self, entry.name))
             for entry in fields(self)
-            if entry.name != "admin_password"
+            if entry.name not in ("admin_password", "settings_file")
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -565,11 +626,12 @@ def _restore(values: Mapping[str, Any]) -> Settings:
 
 def settings_table() -> str:
     """All settings as a table in Markdown, in the order of their fields; `docs/settings.md` holds it."""
-    lines = ["| variable | default | meaning |", "|---|---|---|"]
+    lines = ["| variable | default | change by | meaning |", "|---|---|---|---|"]
     for entry in fields(Settings):
         default = _format(entry.default)
         shown = f"`{default}`" if default else "empty"
-        lines.append(f"| `{environment_name(entry.name)}` | {shown} | {entry.metadata['text']} |")
+        change = "start" if entry.metadata["at_start"] else "reload"
+        lines.append(f"| `{environment_name(entry.name)}` | {shown} | {change} | {entry.metadata['text']} |")
     return "\n".join(lines) + "\n"
 
 
@@ -587,11 +649,38 @@ def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     return kept | dict(changes)
 
 
-def _refuse_unknown(environ: Mapping[str, str]) -> None:
-    """Raise SettingError for the first variable with our prefix that nothing of us reads."""
+def shadowed_names(environ: Mapping[str, str] | None = None) -> list[str]:
+    """The variables whose lines in the settings file say nothing, as the environment has another value.
+
+    Raises:
+        SettingError: the file cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    written = _read_file(environ)
+    return [name for name, text in written.items() if environ.get(name, "") not in ("", text)]
+
+
+def _read_file(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the settings file; none where there is no such file. Raises SettingError."""
+    place = environ.get(_FILE, "")
+    if not place:
+        return {}
+    try:
+        found = read_settings_file(Path(place))
+    except SettingsFileError as error:
+        raise SettingError(f"{_FILE}={_shown(place)}: {error}") from error
+    for name in found:
+        if name == _FILE or not name.startswith(_PREFIX):
+            raise SettingError(f"{_FILE}={_shown(place)}: must have settings only, and has {name}")
+    _refuse_unknown(found, frozenset())
+    return found
+
+
+def _refuse_unknown(environ: Mapping[str, str], others: Set[str]) -> None:
+    """Raise SettingError for the first variable with our prefix that is no setting and none of `others`."""
     known = {environment_name(entry.name) for entry in fields(Settings)}
     for name in sorted(environ):
-        if name.upper().startswith(_PREFIX) and name not in known | _OTHERS:
+        if name.upper().startswith(_PREFIX) and name not in known | others:
             raise SettingError(f"{name}: there is no such setting; {_hint(name.upper())}")
 
 

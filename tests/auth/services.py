@@ -13,6 +13,7 @@ from broker.clock import SystemClock
 from broker.domain.users import Role, User
 from broker.ids import IdSource
 from broker.operations.known_gateways import KnownGateways
+from broker.operations.known_maintenance import KnownMaintenance
 from broker.operations.lists import ListTurns
 from broker.operations.services import Services
 from broker.settings import Settings
@@ -100,6 +101,7 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
             "users": Users(database),
             "api_tokens": ApiTokens(database),
             "auth": auth,
+            "maintenance": KnownMaintenance(database),
             "lists": ListTurns(4, 5.0),
             "known_gateways": KnownGateways(Gateways(database), clock, Settings(**settings)),
             "login_rate": RateLimit(

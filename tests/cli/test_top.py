@@ -30,9 +30,12 @@ def page_of(told: Told, monkeypatch: pytest.MonkeyPatch, node: str = NODE) -> st
     return page.render(told).decode()
 
 
-def gateway(viewers: int, joined: int, sent: int, delays: list[int], cpu_s: float = 0.0) -> Mapping[str, Any]:
+def gateway(
+    viewers: int, joined: int, sent: int, delays: list[int], cpu_s: float = 0.0, *, refuses: bool = False
+) -> Mapping[str, Any]:
     return process(
         "gateway",
+        ("broker_maintenance", [], int(refuses)),
         ("broker_gateway_connections", [], viewers),
         ("broker_gateway_subscriptions", [], viewers),
         ("broker_gateway_handshakes_total", [], joined),
@@ -116,6 +119,15 @@ def test_a_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
     assert node.silent == ("owner 9",)
 
 
+def test_processes_that_refuse_changes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def door(value: int) -> Mapping[str, Any]:
+        return process("api", ("broker_maintenance", [], value))
+
+    _, now = readings(monkeypatch, {}, {("api", "1"): door(1), ("api", "2"): door(0), ("owner", "3"): None})
+    (node,) = list_nodes(now, None)
+    assert (node.refusing, node.doors) == (1, 2)
+
+
 class _Pages(BaseHTTPRequestHandler):
     """Each request is answered with the next page, and the last again and again."""
 
@@ -138,7 +150,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     for number, node in enumerate(("first", "second"), 1):
         told: list[Told] = [
             {
-                ("gateway", "7"): gateway(1_000 * number, 10, sent, [sent]),
+                ("gateway", "7"): gateway(1_000 * number, 10, sent, [sent], refuses=number == 1),
                 **({("owner", "9"): None, ("owner", "8"): owner("owner-0", sent)} if number == 1 else {}),
             }
             for sent in (0, 5_000)
@@ -171,6 +183,7 @@ def test_the_fleet_is_shown_with_what_is_missing(nodes: list[str]) -> None:
     assert status == 0, shown
     lines = shown.splitlines()
     assert lines[0] == "2 nodes, 3,000 viewers"
+    assert "maintenance is on: 1 of 2 processes refuse changes" in lines
     assert len([line for line in lines if line.startswith(f"{away}: ")]) == 1
     assert "first: owner 9 does not answer" in lines
     for start in ("first ", "second "):

@@ -74,6 +74,7 @@ PAGE = Answer(503, b"<html><body><h1>503 Service Unavailable</h1></body></html>"
 LOST = [
     error(502, "x"),
     error(503, "unavailable"),
+    error(503, "maintenance", Retry_After="0"),
     error(503, "outcome_unknown"),
     error(504, "x"),
     STOPPING,
@@ -101,8 +102,9 @@ async def test_two_publishes_have_two_keys() -> None:
     assert len({asked.headers["idempotency-key"] for asked in peer.asked}) == 2
 
 
-async def test_retry_after_is_kept() -> None:
-    script = _sequence(error(429, "slow_down", Retry_After="1"), Answer(200, {"current_time": 5}))
+@pytest.mark.parametrize(("status", "name"), [(429, "slow_down"), (503, "maintenance")])
+async def test_retry_after_is_kept(status: int, name: str) -> None:
+    script = _sequence(error(status, name, Retry_After="1"), Answer(200, {"current_time": 5}))
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
         loop = asyncio.get_running_loop()
         begun = loop.time()

@@ -22,6 +22,7 @@ from broker.client import errors
         (500, "internal_error", errors.ServerError),
         (502, "bad_gateway", errors.ServerError),
         (503, "unavailable", errors.Unavailable),
+        (503, "maintenance", errors.Unavailable),
         (503, "outcome_unknown", errors.OutcomeUnknown),
     ],
 )

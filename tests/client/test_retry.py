@@ -18,6 +18,7 @@ from broker.client.retry import (
     [
         (429, "slow_down", Failure.CLEAR),
         (503, "unavailable", Failure.CLEAR),
+        (503, "maintenance", Failure.CLEAR),
         (503, "outcome_unknown", Failure.OPEN),
         (502, "bad_gateway", Failure.OPEN),
         (504, "gateway_timeout", Failure.OPEN),

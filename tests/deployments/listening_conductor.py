@@ -1,8 +1,8 @@
 """A program in the place of the conductor, which starts nothing and says what it hears.
 
-The first one ends at once, as one whose Ray does not start. The next one tells of three parts: `began`, with
-whether something was to be heard already; `dsn`; and `lease`, with its end. It is ready when it has heard a
-DSN.
+The first one ends at once, as one whose Ray does not start. The next one tells of four parts: `began`, with
+whether something was to be heard already; `dsn`; `lease`, with its end; and `roll`, with the log level that
+is wanted. It is ready when it has heard a DSN. A roll to the level `error` fails, one to `warning` ends it.
 """
 
 import select
@@ -31,6 +31,12 @@ def main() -> None:
         if "dsn" in heard:
             tell({"part": "dsn", "detail": f"{heard['dsn']} in term {heard['term']}"})
             tell({"ready": True})
+        if heard.get("do") == "roll":
+            level = heard["settings"]["BROKER_LOG_LEVEL"]
+            tell({"part": "roll", "detail": level})
+            if level == "warning":
+                sys.exit(1)
+            tell({"updated": "no gateway starts" if level == "error" else ""})
         if heard.get("do") == "stop":
             return
 

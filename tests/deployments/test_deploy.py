@@ -25,6 +25,13 @@ def test_the_unit_waits_longer_than_the_product_needs_to_stop() -> None:
     assert int(unit.split("TimeoutStopSec=")[1].split()[0]) > 15
 
 
+def test_the_unit_has_a_file_that_a_reload_reads_again() -> None:
+    unit = (DEPLOY / "broker.service").read_text()
+    assert "Environment=BROKER_SETTINGS_FILE=" in unit
+    assert "EnvironmentFile" not in unit, "what is in the environment wins, so a reload would change nothing"
+    assert "ExecReload=/opt/broker/.venv/bin/broker reload" in unit
+
+
 def test_the_unit_gives_other_users_of_the_machine_nothing() -> None:
     lines = (DEPLOY / "broker.service").read_text().splitlines()
     unit = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))

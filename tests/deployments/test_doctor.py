@@ -10,7 +10,9 @@ from broker.deployments.doctor import CheckVerdict, run_checks
 from broker.deployments.ports import free_port
 from broker.settings import Settings
 from broker.storage.migrations import migrate
+from tests.auth.services import open_database
 from tests.fetching.upstream import make_certificate
+from tests.maintenance import switch
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +44,11 @@ async def test_database_is_asked_for_its_version_and_schema(tmp_path: Path, post
     verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
     assert verdict is CheckVerdict.OK
     assert "up to date" in detail
+    async with open_database(postgres_dsn) as database:
+        await switch(database, on=True)
+    verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
+    assert verdict is CheckVerdict.WARNING
+    assert "broker maintenance off" in detail
 
 
 @pytest.mark.postgres

@@ -1,7 +1,7 @@
 """What `broker up` does with the lease of the conductor, on a real database; its conductor only listens."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,12 +29,14 @@ CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1
 class Run:
     """A `broker up` without its signals. `reports` are what it told people: parts and details."""
 
-    def __init__(self, dsn: str, directory: Path) -> None:
+    def __init__(self, dsn: str, directory: Path, load: Callable[[], Settings] | None = None) -> None:
         self.held = claim(directory)
         self.reports: list[tuple[str, str]] = []
         self._reported = asyncio.Event()
+        self._is_closed = False
         settings = Settings.load({"BROKER_DATABASE_URL": dsn}, data_dir=directory)
-        self.ended = asyncio.create_task(Supervisor(settings, self._report)._run(self.held))
+        self.supervisor = Supervisor(settings, self._report, load)
+        self.ended = asyncio.create_task(self.supervisor._run(self.held))
 
     async def until(self, part: str, times: int = 1) -> list[str]:
         """The details of a part, once it was told so many times; raises what the run ends with before."""
@@ -48,6 +50,10 @@ class Run:
         return details
 
     async def close(self) -> None:
+        """End it. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         await cancel_and_wait(self.ended)
         await asyncio.to_thread(self.held.remove_scratch)
         self.held.release()

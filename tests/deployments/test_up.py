@@ -28,10 +28,14 @@ from tests.deployments.instance import Instance
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
+SETTINGS = "broker.env"
+
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    instance = Instance(tmp_path / "data")
+    (tmp_path / SETTINGS).touch()
+    file = {"BROKER_SETTINGS_FILE": str(tmp_path / SETTINGS)}
+    instance = Instance(tmp_path / "data", environment=file)
     yield instance
     instance.end()
 
@@ -160,8 +164,68 @@ def assert_revoked_keys_are_refused(instance: Instance) -> None:
     assert sorted(entry["targetId"] for entry in entries["items"]) == sorted((first, second))
 
 
-def ask(viewer: ClientConnection, method: str) -> dict[str, Any]:
-    viewer.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}))
+def maintain(instance: Instance, *words: str) -> None:
+    """Run `broker maintenance`, and wait until every process that takes changes knows."""
+    command = [Path(sys.executable).with_name("broker"), "maintenance", *words]
+    where = ["--data-dir", str(instance.data_dir)]
+    subprocess.run([*command, *where], capture_output=True, check=True, env=child_environment({}))
+    wanted, deadline_s = {1.0} if words[0] == "on" else {0.0}, time.monotonic() + 60
+    while told_of_maintenance(instance) != wanted:
+        assert time.monotonic() < deadline_s, instance.log()
+        time.sleep(0.1)
+
+
+def told_of_maintenance(instance: Instance) -> set[float]:
+    page = httpx.get(f"{instance.ops_url}/metrics", timeout=20).raise_for_status().text
+    return {float(line.split()[-1]) for line in page.splitlines() if line.startswith("broker_maintenance{")}
+
+
+def assert_changes_are_refused(instance: Instance, acknowledged: list[str]) -> None:
+    """Both doors refuse them, with the operator's words; reading, log-in and readiness go on."""
+    token = instance.token()
+    reply = httpx.post(
+        f"{instance.url}/api/v1/programs/show/events",
+        json={"event": "Score#update"},
+        headers=token,
+        timeout=20,
+    )
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "7")
+    assert reply.json() == {"error": "maintenance", "error_description": "back at ten", "status": 503}
+    with connect(f"ws://localhost:{instance.ws_port}/api/v1/ws", additional_headers=token) as viewer:
+        for method in ("producer", "respond"):
+            told = ask(viewer, method)["error"]
+            assert (told["code"], told["message"], told["data"]["retryAfter"]) == (503, "maintenance", 7)
+        assert "result" in ask(viewer, "getCurrentUser")
+    assert read_ids(instance) == acknowledged
+    ready = httpx.get(f"{instance.ops_url}/readyz", timeout=20)
+    assert (ready.status_code, ready.json()["maintenance"]["message"]) == (200, "back at ten")
+
+
+def reload(instance: Instance) -> tuple[int, str]:
+    """The exit status of `broker reload`, and what it told where that is looked for."""
+    command = [Path(sys.executable).with_name("broker"), "reload", "--data-dir", str(instance.data_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=child_environment({}))
+    return done.returncode, done.stderr if done.returncode else done.stdout
+
+
+def parts(instance: Instance) -> set[int]:
+    """The processes of what a reload exchanges."""
+    return {each.pid for kind in ("owner", "gateway", "API replica") for each in find(instance, TITLES[kind])}
+
+
+def assert_batches_have_two_events(instance: Instance) -> None:
+    """Both doors refuse a third, which the usual limit would let in."""
+    token, events = instance.token(), [{"event": "Score#update"}] * 3
+    reply = httpx.post(
+        f"{instance.url}/api/v1/programs/show/events", json={"events": events}, headers=token, timeout=20
+    )
+    assert reply.status_code == 413, reply.text
+    with connect(f"ws://localhost:{instance.ws_port}/api/v1/ws", additional_headers=token) as viewer:
+        assert ask(viewer, "producer", programId="show", events=events)["error"]["code"] == 413
+
+
+def ask(viewer: ClientConnection, method: str, **params: object) -> dict[str, Any]:
+    viewer.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
     answer: dict[str, Any] = json.loads(viewer.recv(timeout=10))
     return answer
 
@@ -188,16 +252,25 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
         reasons = pool.map(Instance.fail, refused.values())
         assert [told for told, reason in zip(refused, reasons, strict=True) if told not in reason] == []
 
-    # Everything is killed at once; what was acknowledged is there after the next start.
+    # Maintenance is switched on, and everything is killed at once. Both are as before after the next start:
+    # changes are refused, and what was acknowledged is there.
+    maintain(instance, "on", "--message", "back at ten", "--retry-after", "7")
+    assert_changes_are_refused(instance, acknowledged)
     instance.kill_everything()
     instance.start()
+    wait_until_ready(instance)
+    assert_changes_are_refused(instance, acknowledged)
+    maintain(instance, "off")
+    acknowledged += publish(instance, 1)
     assert read_ids(instance) == acknowledged
 
-    # An exchange of gateways and replicas, with both doors open all the time.
+    # An exchange of gateways and replicas for some with other settings, with both doors open all the time.
+    settings = instance.data_dir.with_name(SETTINGS)
+    settings.write_text("BROKER_BATCH_LIMIT_EVENTS=2\nBROKER_HTTP_TIMEOUT_S=60\n")
     replicas, is_over = find(instance, TITLES["API replica"]), Event()
     with ThreadPoolExecutor() as pool:
         sending = [pool.submit(send_slowly, instance.url, is_over) for _ in range(4)]
-        instance.process.send_signal(signal.SIGHUP)
+        reloading = pool.submit(reload, instance)
         for _ in range(20):
             socket.create_connection(("127.0.0.1", instance.ws_port), timeout=5).close()
             time.sleep(0.2)
@@ -205,8 +278,27 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
         is_over.set()
     assert left == []
     assert [statuses.result() for statuses in sending] == [{200}] * 4
+    status, told = reloading.result()
+    assert (status, told.splitlines()) == (
+        0,
+        [
+            "applied: BROKER_BATCH_LIMIT_EVENTS",
+            "BROKER_HTTP_TIMEOUT_S: takes effect at the next start of `broker up`",
+            "all parts are exchanged",
+        ],
+    )
     wait_until_ready(instance)
     assert read_ids(instance) == acknowledged
+    assert_batches_have_two_events(instance)
+
+    # Nonsense changes nothing, and is named.
+    before = parts(instance)
+    settings.write_text("BROKER_BATCH_LIMIT_EVENTS=none\n")
+    status, told = reload(instance)
+    assert (status, "BROKER_BATCH_LIMIT_EVENTS=none: must be a whole number" in told) == (1, True)
+    assert parts(instance) <= before
+    assert_batches_have_two_events(instance)
+    settings.write_text("")
 
     # Another one comes and goes, and neither notices.
     neighbour.start()

@@ -13,6 +13,7 @@ from broker.storage.polls import Polls
 from broker.storage.visitor_rules import StoredRules, VisitorRules
 from tests.gateway.test_responses import ASKED
 from tests.gateway.world import World
+from tests.maintenance import maintained
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -110,6 +111,16 @@ async def test_a_poll_is_not_open_longer_than_its_event_says(case: Case) -> None
     assert case.table.opened[soon]["open_s"] == 0.7
     assert await case.ask(ASKED | {"opens": now_ms + 1}) not in case.table.opened
     assert await case.ask(ASKED | {"closes": now_ms}) not in case.table.opened
+
+
+async def test_no_poll_is_opened_during_maintenance(case: Case) -> None:
+    name = await case.ask(ASKED)
+    async with maintained(case.world.product.services):
+        case.clock.forward_ms += int(OPEN_S * 1_000)  # to be opened again
+        await case.see(name)  # a vote that was served before
+        assert name not in case.table.opened
+    await case.see(name)
+    assert name in case.table.opened
 
 
 async def test_private_and_unknown_ones_are_left_to_python(case: Case) -> None:

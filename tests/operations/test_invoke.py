@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from pydantic import Field
@@ -25,6 +25,7 @@ from broker.ids import IdSource
 from broker.metrics import catalogue, counts
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
+from broker.operations.known_maintenance import KnownMaintenance
 from broker.operations.registry import Effect, Operation, Registry, Route
 from broker.operations.rendering import result_json
 from broker.operations.results import Json, Reply
@@ -56,6 +57,7 @@ class Service:
         self.idempotency = idempotency
         self.settings = Settings()
         self.ids = IdSource(self.clock)
+        self.maintenance = KnownMaintenance(cast("Any", None))  # off, as it is not started
 
 
 def context(

@@ -30,7 +30,7 @@ class HeldChecks:
 
 def with_checks(product: Product, checks: HeldChecks) -> Product:
     services = product.services
-    health = ProductHealth(services.settings, services.clock, checks.check)
+    health = ProductHealth(services.settings, services.clock, services.maintenance, checks.check)
     services = replace(services, health=health)
     return replace(product, services=services, app=app_of(services))
 
@@ -81,7 +81,7 @@ async def test_who_asks_meanwhile_shares_the_run(product: Product) -> None:
 
 async def test_who_gives_up_leaves_the_run_to_the_others() -> None:
     checks = HeldChecks()
-    health = ProductHealth(None, None, checks.check)  # type: ignore[arg-type]  # `check` needs neither
+    health = ProductHealth(None, None, None, checks.check)  # type: ignore[arg-type]  # `check` needs none
     first = asyncio.create_task(health.check())
     await checks.begun.wait()
     second = asyncio.create_task(health.check())

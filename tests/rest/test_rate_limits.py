@@ -16,7 +16,7 @@ from broker.storage.accounts import Account, Accounts
 from broker.storage.database import Database
 from tests.asgi import ask
 from tests.auth.services import PASSWORD
-from tests.product import Product, health_of, open_product
+from tests.product import Product, open_product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -78,7 +78,8 @@ async def another_process(product: Product, dsn: str) -> AsyncIterator[Product]:
             auth=first.auth,
             owners=first.owners,
             counters=first.audience.counters,
-            health=health_of(first.settings, product.clock, product.health),
+            health=first.health,
+            maintenance=first.maintenance,
         )
         yield replace(product, services=services, app=build_app(services, build_registry()))
         await services.close()

@@ -1,9 +1,9 @@
 /**
  * Calls by HTTP: signed, tried again where that is safe, typed errors out.
  *
- * A failure is clear when it is certain that nothing was done (429, 503 `unavailable`), else open. Open ones are
- * repeated only for calls that can be repeated without harm: reads, and changes under an idempotency key, which
- * the broker makes once. What has no body of the broker's, such as the page of a proxy, is no answer: open too.
+ * A failure is clear when it is certain that nothing was done (429, 503 `unavailable` or `maintenance`), else open.
+ * Open ones are repeated only for calls that can be repeated without harm: reads, and changes under an idempotency
+ * key, which the broker makes once. What has no body of the broker's, such as the page of a proxy, is no answer: open too.
  */
 import { Backoff } from "./backoff.js";
 import { ApiError, ConnectionFailed, ProtocolError } from "./errors.js";

@@ -106,6 +106,10 @@ class SlotPool:
         number = await self._next_number()
         await asyncio.gather(*(self._renew(index, number) for index in range(len(self._locks))))
 
+    def use(self, settings: Settings) -> None:
+        """Give these settings to the actors that are started from now on."""
+        self._settings = settings
+
     async def exchange(self) -> None:
         """Exchange every actor for a new one, one after the other. Raises Unavailable."""
         number = await self._next_number()

@@ -1,4 +1,4 @@
-"""Administration of accounts and users by the command line, directly in the database.
+"""Administration of accounts, users and maintenance by the command line, directly in the database.
 
 The operator of the database stands above every role, so nobody is asked; the rules of `membership` hold.
 Users go by their names here, as a person types them. Input is checked as the operations check it.
@@ -15,6 +15,7 @@ from broker.auth.passwords import PasswordConfig, Passwords
 from broker.clock import Clock
 from broker.domain.audit import Actor
 from broker.domain.identities import IdentityProvider
+from broker.domain.maintenance import Maintenance, Message, RetryAfter
 from broker.domain.quotas import QuotaName
 from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
 from broker.errors import InvalidRequest, NotFound
@@ -27,12 +28,15 @@ from broker.storage.database import Database
 from broker.storage.event_retention import EventRetention
 from broker.storage.identity_providers import IdentityProviders
 from broker.storage.keys import Keys
+from broker.storage.maintenance import MaintenanceModes
 from broker.storage.users import Users
 
 _USERNAME: TypeAdapter[str] = TypeAdapter(Username)
 _NAME: TypeAdapter[str | None] = TypeAdapter(PersonName | None)
 _EMAIL: TypeAdapter[str | None] = TypeAdapter(Email | None)
 _PASSWORD: TypeAdapter[str] = TypeAdapter(NewPassword)
+_MESSAGE: TypeAdapter[str] = TypeAdapter(Message)
+_RETRY_AFTER: TypeAdapter[int] = TypeAdapter(RetryAfter)
 
 
 class Administration:
@@ -54,6 +58,7 @@ class Administration:
         self._analytics = Analytics(database, clock)
         self._retention = EventRetention(database)
         self._quotas = AccountQuotas(database)
+        self._maintenance = MaintenanceModes(database)
         self._keys = Keyring(Keys(database), clock, KeyringConfig(token_lifetime_s))
         self._clock = clock
         self._ids = ids
@@ -156,6 +161,22 @@ class Administration:
                 raise NotFound(f"there is no key {kid}")
         await self._keys.revoke(sorted(known if kids is None else kids), Actor.operator())
         return await self._keys.list()
+
+    async def find_maintenance(self) -> Maintenance | None:
+        """The maintenance that is on; None while changes are accepted."""
+        return await self._maintenance.find()
+
+    async def begin_maintenance(self, message: str, retry_after_s: int) -> Maintenance | None:
+        """Have every process refuse changes, or change what refused callers are told. Returns what is on."""
+        message = _valid("message", _MESSAGE, message)
+        retry_after_s = _valid("retry_after", _RETRY_AFTER, retry_after_s)
+        await self._maintenance.begin(message, retry_after_s, Actor.operator())
+        return await self._maintenance.find()
+
+    async def end_maintenance(self) -> Maintenance | None:
+        """Have changes accepted again, if they are not. Returns what is on: nothing."""
+        await self._maintenance.end(Actor.operator())
+        return await self._maintenance.find()
 
     async def add_user(
         self,

@@ -36,7 +36,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFigures:
-    """One node. Rates are per second, times in seconds; None is unknown, as before the second reading."""
+    """One node. Rates are per second, times in seconds; None is unknown, as before the second reading.
+
+    Attributes:
+        refusing: of the `doors`, the processes that take changes, those that refuse them for maintenance.
+    """
 
     node: str
     viewers: int
@@ -50,6 +54,8 @@ class NodeFigures:
     memory_bytes: int
     cpu: float | None
     silent: tuple[str, ...]
+    refusing: int
+    doors: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,7 @@ def _node(node: str, now: Reading, before: Reading | None) -> NodeFigures:
         for (where, kind, pid), values in up.items()
         if where == node and not any(values.values())
     )
+    doors = list(_values(now, catalogue.MAINTENANCE.name, is_ours))
     return NodeFigures(
         node=node,
         viewers=total(catalogue.CONNECTIONS),
@@ -125,6 +132,8 @@ def _node(node: str, now: Reading, before: Reading | None) -> NodeFigures:
         memory_bytes=total(catalogue.RESIDENT),
         cpu=rate(catalogue.CPU),
         silent=tuple(silent),
+        refusing=int(sum(doors)),
+        doors=len(doors),
     )
 
 

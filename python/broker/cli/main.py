@@ -30,6 +30,12 @@ COMMANDS = (
         ),
     ),
     Lazy(
+        "reload",
+        "broker.cli.reload:reload",
+        "Have `broker up` read its settings again.",
+        ("broker reload", "broker reload --data-dir /var/lib/broker"),
+    ),
+    Lazy(
         "demo",
         "broker.cli.demo:demo",
         "Run a demonstration: a live program with viewers and voters.",
@@ -139,6 +145,16 @@ COMMANDS = (
         "broker.cli.keys:app",
         "List, rotate and revoke the signing keys of access tokens.",
         ("broker keys list", "broker keys rotate"),
+    ),
+    Lazy(
+        "maintenance",
+        "broker.cli.maintenance:app",
+        "Refuse changes while reading and following go on.",
+        (
+            "broker maintenance on --message 'The database moves; back at 22:30.' --retry-after 60",
+            "broker maintenance status",
+            "broker maintenance off",
+        ),
     ),
     Lazy(
         "migrate",

@@ -103,7 +103,18 @@ def _render(now: Reading, before: Reading | None) -> Group:
     silent = [
         Text(f"{each.node}: {name} does not answer", style="red") for each in nodes for name in each.silent
     ]
-    return Group(Text(whole, style="bold"), *failed, *silent, _nodes(nodes), _slots(slots))
+    return Group(
+        Text(whole, style="bold"), *_maintenance(nodes), *failed, *silent, _nodes(nodes), _slots(slots)
+    )
+
+
+def _maintenance(nodes: list[NodeFigures]) -> list[Text]:
+    """A line while changes are refused, by all processes or by the first."""
+    refusing = sum(each.refusing for each in nodes)
+    if not refusing:
+        return []
+    doors = sum(each.doors for each in nodes)
+    return [Text(f"maintenance is on: {refusing} of {doors} processes refuse changes", style="yellow")]
 
 
 def _nodes(nodes: list[NodeFigures]) -> Table:

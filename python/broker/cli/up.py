@@ -8,7 +8,7 @@ import typer
 
 from broker.cli.output import write_line
 from broker.deployments.supervisor import Supervisor
-from broker.settings import Settings
+from broker.settings import Settings, shadowed_names
 from broker.tracing.opening import require_installed
 
 _WIDTH = 11
@@ -44,30 +44,42 @@ def up(
     """Run the whole product on this machine.
 
     Prints a line for each component that starts, then one that begins with `ready`. Ctrl-C or SIGTERM drains
-    and stops it; a second one cuts connections. SIGHUP replaces gateways, API replicas and owners one after
-    the other, for example to load new code.
+    and stops it; a second one cuts connections. SIGHUP, or `broker reload`, replaces gateways, API replicas
+    and owners one after the other, which brings in new code and changes of the settings file.
     """
-    settings = Settings.load(
-        http_port=http_port,
-        ws_port=ws_port,
-        data_dir=data_dir,
-        public_host=public_host,
-        database_url=database_url,
-        ray_address=ray_address,
-        owners=owners,
-    )
-    if settings.matomo_setup:  # a mistake in that file is told now, and not by a replica
+
+    def load() -> Settings:
+        settings = Settings.load(
+            http_port=http_port,
+            ws_port=ws_port,
+            data_dir=data_dir,
+            public_host=public_host,
+            database_url=database_url,
+            ray_address=ray_address,
+            owners=owners,
+        )
+        _check_files(settings)
+        return settings
+
+    settings = load()
+    for name in shadowed_names():
+        report("warning", f"{name}: the environment wins over the settings file")
+    asyncio.run(Supervisor(settings, report, load).run())
+
+
+def _check_files(settings: Settings) -> None:
+    """Find mistakes in what the settings name now, and not in a replica. Raises SettingError, SetupError."""
+    if settings.matomo_setup:
         # Not above: this process would hold half of the API for as long as it runs.
         from broker.operations.analytics_platform import wanted_of
 
         wanted_of(settings)
-    if settings.images_warm_options:  # likewise
+    if settings.images_warm_options:
         from broker.operations.image_warmer import check_options
 
         check_options(settings)
     if settings.traces_url:
         require_installed()
-    asyncio.run(Supervisor(settings, report).run())
 
 
 def report(part: str, detail: str) -> None:

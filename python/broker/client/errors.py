@@ -14,7 +14,7 @@
     │   ├── PayloadTooLarge           413
     │   ├── SlowDown                  429
     │   └── ServerError               5xx
-    │       ├── Unavailable               503
+    │       ├── Unavailable               503, also `maintenance`
     │       └── OutcomeUnknown            outcome_unknown
     ├── RpcError                  a JSON-RPC error that is no answer of an operation
     ├── ConnectionFailed          no answer of the broker within the deadline
@@ -122,7 +122,7 @@ class ServerError(ApiError):
 
 
 class Unavailable(ServerError):
-    """Overload, or a dependency is down; nothing was done."""
+    """Overload, a dependency is down, or `name` is `maintenance`; nothing was done."""
 
 
 class OutcomeUnknown(ServerError):

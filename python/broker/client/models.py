@@ -290,17 +290,26 @@ class FaceHealth(Model, frozen=True):
     providers: tuple[str, ...] = ()
 
 
+class MaintenanceState(Model, frozen=True):
+    """That the broker refuses changes: why, after how many seconds to try again, and since when."""
+
+    message: str
+    retry_after: int
+    since: datetime
+
+
 class Health(Model, frozen=True):
     """How the broker is.
 
     `status` is "ok" or "unavailable"; `parts` are those that the broker needs, each "ok" or what is wrong
-    with it. It needs neither `images` nor `faces`.
+    with it. It needs neither `images` nor `faces`. `maintenance` is None while changes are accepted.
     """
 
     status: str
     parts: dict[str, str]
     images: str
     faces: FaceHealth
+    maintenance: MaintenanceState | None = None
 
 
 class GatewayLoad(Model, frozen=True):

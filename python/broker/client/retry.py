@@ -1,8 +1,9 @@
 """When a call is retried, and after how long: pure rules, no I/O.
 
 A failure is *clear* when it is certain that nothing was done (the connection was never made, 429, 503
-`unavailable`), else *open*: the call may have taken effect. What is no answer of the broker, such as the page
-of a proxy in front of it or of a server that is being stopped, is open too, whatever its status.
+`unavailable` or `maintenance`), else *open*: the call may have taken effect. What is no answer of the broker,
+such as the page of a proxy in front of it or of a server that is being stopped, is open too, whatever its
+status.
 
 Open failures are repeated only for calls that can be repeated without harm: what changes nothing, and changes
 under an idempotency key, which the broker makes only once.

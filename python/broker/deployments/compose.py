@@ -14,6 +14,7 @@ from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.metrics.exporter import Exporter
 from broker.operations.health import ProductHealth
+from broker.operations.known_maintenance import KnownMaintenance
 from broker.operations.services import Services, build_services
 from broker.owners.known_placement import KnownPlacement
 from broker.owners.linked_owners import LinkedOwners
@@ -66,6 +67,9 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         auth = Authenticator(database, clock, ids, AuthConfig.of(settings), fetcher.document)
         stack.push_async_callback(auth.close)
         await auth.start()
+        maintenance = KnownMaintenance(database)
+        stack.push_async_callback(maintenance.close)
+        await maintenance.start()
         # The links to owners and counters.
         placements = Placements(database)
         placement = KnownPlacement(settings.owners)
@@ -94,12 +98,14 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
             auth=auth,
             owners=owners,
             counters=counters,
-            health=ProductHealth(settings, clock, checks.check),
+            health=ProductHealth(settings, clock, maintenance, checks.check),
+            maintenance=maintenance,
             ingress_host=ingress_host(on_this_node(settings)),
             tracer=tracer,
         )
         stack.push_async_callback(services.close)
         exporter.add(auth.figures)
+        exporter.add(maintenance.figures)
         exporter.add(services.lists.figures)
         exporter.add(services.image_warmer.figures)
         if services.image_warmer.is_on:

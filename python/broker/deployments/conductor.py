@@ -7,11 +7,12 @@ It reads lines of JSON from standard input and writes some to standard output:
 
 * in: `{"dsn": …, "term": …}` once, when the database is ready and this instance may conduct on it;
   `{"lease_until_s": …}` with it and whenever its lease was renewed (by `broker.clock.boot_s`; null where it
-  needs none), without which nothing is started; `{"do": "roll"}`; `{"do": "stop"}`. The end of the input
-  means that `broker up` has died: everything stops with it, except the parts on a joined cluster.
+  needs none), without which nothing is started; `{"do": "roll", "settings": …}`, with the environment that
+  the parts are to have; `{"do": "stop"}`. The end of the input means that `broker up` has died: everything
+  stops with it, except the parts on a joined cluster.
 * out: `{"part": …, "detail": …}` when a part is up; `{"warning": …}`; `{"ready": true}`; `{"lost": …}` when a
   process of Ray's own has ended, so that another conductor must succeed this one, which serves until then;
-  `{"failed": …}` before it gives up.
+  `{"updated": …}` when a roll is over, with why it failed or nothing; `{"failed": …}` before it gives up.
 """
 
 import asyncio

@@ -44,6 +44,7 @@ class ConductorProcess:
         self._mark = secrets.token_hex(16)
         self._process: asyncio.subprocess.Process | None = None
         self._hearing: asyncio.Task[str] | None = None
+        self._updates: asyncio.Queue[str] = asyncio.Queue()  # an answer to each update that was asked for
 
     async def start(self, *, succeeds: bool = False) -> None:
         """Start it.
@@ -73,6 +74,10 @@ class ConductorProcess:
         with suppress(ConnectionError):
             self._process.stdin.write(orjson.dumps(message) + b"\n")
             await self._process.stdin.drain()
+
+    async def updated(self) -> str:
+        """Return when the update that was asked for last is over; why it failed, or nothing."""
+        return await self._updates.get()
 
     @property
     def is_running(self) -> bool:
@@ -122,6 +127,8 @@ class ConductorProcess:
             self._report(message["part"], message["detail"])
         elif "warning" in message:
             self._report("warning", message["warning"])
+        elif "updated" in message:
+            self._updates.put_nowait(message["updated"])
         elif "lost" in message:
             self._report("warning", f"{message['lost']} of Ray ended; another Ray is started beside it")
             self.is_damaged.set()

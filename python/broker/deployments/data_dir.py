@@ -9,6 +9,7 @@
         postgres/   the embedded server
         images/     pictures that were fetched and made; may be removed at any time
         metrics/    sockets of the processes, which answer a scrape
+        reload      what became of the last reload of the settings
         log/        what the processes write; it stays after a stop
 
 Sockets need short paths, so they lie in a scratch directory below `/tmp`, along with files that a start makes
@@ -33,7 +34,7 @@ _LOG_BYTES = 16 << 20
 _SHARED = Path("/tmp")  # noqa: S108 - a private directory of a random name is made in it
 _LINK = "scratch"
 # A start may be killed before it has made all; commands on accounts and users make the database alone.
-_OURS = {"images", "lock", "log", "metrics", "postgres", _LINK, "instance"}
+_OURS = {"images", "lock", "log", "metrics", "postgres", "reload", _LINK, "instance"}
 
 
 class DirectoryInUse(SetupError):

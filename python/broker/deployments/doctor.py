@@ -38,6 +38,7 @@ from broker.storage.embedded.binaries import find_binaries
 from broker.storage.embedded.os_user import choose
 from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.errors import setup_error
+from broker.storage.maintenance import MaintenanceModes
 from broker.storage.migrations import pending
 
 _OLDEST_PYTHON = (3, 11)
@@ -201,6 +202,7 @@ async def _schema(dsn: str, place: str) -> tuple[CheckVerdict, str]:
             async with database.connection() as connection:
                 version = await connection.fetchval("SHOW server_version")
             missing = await pending(database)
+            maintenance = None if missing else await MaintenanceModes(database).find()
         finally:
             await database.close()
     except Unavailable as error:
@@ -208,6 +210,11 @@ async def _schema(dsn: str, place: str) -> tuple[CheckVerdict, str]:
     text = f"PostgreSQL {version}, {place}"
     if missing:
         return CheckVerdict.WARNING, f"{text}; {len(missing)} migrations are pending (`broker migrate`)"
+    if maintenance is not None:
+        since = maintenance.fields()["since"]
+        return CheckVerdict.WARNING, (
+            f"{text}, schema up to date; changes are refused since {since}: `broker maintenance off`"
+        )
     return CheckVerdict.OK, f"{text}, schema up to date"
 
 

@@ -240,6 +240,10 @@ class GatewayKeeper:
                 ended = [each.ended for each in self._running.values()] or [asyncio.Future()]
                 await asyncio.wait(ended, timeout=_ROUND_S, return_when=asyncio.FIRST_COMPLETED)
 
+    def use(self, settings: Settings) -> None:
+        """Give these settings to the gateways that are started from now on."""
+        self._settings = settings
+
     async def roll(self) -> None:
         """Exchange every gateway for a new one, one node after the other. Raises RayError."""
         for node in list(self._running):

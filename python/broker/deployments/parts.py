@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -33,6 +34,7 @@ from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.draining import list_draining
 from broker.deployments.ray_internals.serve_control import restart_control
 from broker.errors import Unavailable
+from broker.logs import configure_logs
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
@@ -256,8 +258,9 @@ class Parts:
                 self._term = command["term"]
                 self._dsn.set_result(command["dsn"])
             elif command.get("do") == "roll":
-                if not self._leased.run_once("update", self._roll):
-                    tell({"warning": "no update now: the lease of the conductor has lapsed; try again"})
+                settings = Settings.load(command["settings"], refuses_unknown=False)
+                if not self._leased.run_once("update", partial(self._roll, settings)):
+                    tell({"updated": "no update now: the lease of the conductor has lapsed; try again"})
             elif command.get("do") == "stop":
                 break
         else:
@@ -265,27 +268,52 @@ class Parts:
             self._is_abandoned = self._local is None
         self._stopping.set()
 
-    async def _roll(self) -> None:
-        """Exchange gateways, replicas, owners and counters; a second request waits for the first."""
-        if self._gateways is None or self._owners is None or self._counters is None or self._dsn is None:
-            return
-        async with self._rolls:
-            try:
-                if self._local is not None:
-                    await self._local.workers.renew()
-                await self._gateways.roll()
-                dsn = await self._dsn
-                await self._start_api(dsn)
-                if self._local is None:
-                    await self._gateways.require_our_ingresses()
-                await self._run_images(dsn)
-                await self._owners.exchange()
-                await self._counters.exchange()
-            except Exception as error:
-                _log.exception("roll_failed")
-                tell({"warning": f"the update failed: {last_line(error)}"})
-            else:
-                tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
+    async def _roll(self, settings: Settings) -> None:
+        """Exchange gateways, replicas, owners and counters for some with these settings.
+
+        A second request waits for the first. One that fails leaves the former settings to what is started
+        later; what was exchanged before has the new ones.
+        """
+        outcome = "it was broken off, as the lease of the conductor has lapsed"
+        try:
+            async with self._rolls:
+                former = self._settings
+                self._use(settings)
+                try:
+                    await self._exchange()
+                    outcome = ""
+                finally:
+                    if outcome:
+                        self._use(former)
+        except Exception as error:
+            _log.exception("roll_failed")
+            outcome = last_line(error)
+        finally:
+            tell({"updated": outcome})
+
+    async def _exchange(self) -> None:
+        assert self._gateways is not None, "the parts were started"
+        assert self._owners is not None, "the parts were started"
+        assert self._counters is not None, "the parts were started"
+        assert self._dsn is not None, "the parts were started"
+        if self._local is not None:
+            await self._local.workers.renew()
+        await self._gateways.roll()
+        dsn = await self._dsn
+        await self._start_api(dsn)
+        if self._local is None:
+            await self._gateways.require_our_ingresses()
+        await self._run_images(dsn)
+        await self._owners.exchange()
+        await self._counters.exchange()
+
+    def _use(self, settings: Settings) -> None:
+        """Start with these settings whatever is started from now on."""
+        self._settings = settings
+        configure_logs(settings, CONDUCTOR)
+        for each in (self._gateways, self._owners, self._counters):
+            if each is not None:
+                each.use(settings)
 
     async def _scale(self) -> None:
         """Have as many owners as are wanted, until cancelled."""

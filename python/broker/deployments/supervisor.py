@@ -16,18 +16,19 @@ import os
 import resource
 import secrets
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.concurrency.back_off import Backoff, Delays
-from broker.concurrency.tasks import cancel_and_wait, keep_running, run_once
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.deployments.conductor_process import ConductorProcess, TellPart
 from broker.deployments.data_dir import Claim, claim
 from broker.deployments.ports import require_free
 from broker.deployments.preparation import prepare_apart
 from broker.deployments.processes import end_marked
 from broker.deployments.ray_internals import ray_logs
+from broker.deployments.reloads import Reloads
 from broker.errors import Unavailable
 from broker.logs import RAY_SHARE, configure_logs
 from broker.settings import Settings
@@ -65,7 +66,10 @@ class Restarts:
 class Supervisor:
     """One run of the product. `run` once."""
 
-    def __init__(self, settings: Settings, report: TellPart) -> None:
+    def __init__(
+        self, settings: Settings, report: TellPart, load: Callable[[], Settings] | None = None
+    ) -> None:
+        """Args: load: the settings as they are now, for a reload; without it they are as they were."""
         self._settings = replace(settings, data_dir=settings.data_dir.absolute())
         self._report = report
         self._stopping = asyncio.Event()
@@ -76,7 +80,7 @@ class Supervisor:
         self._dsn = ""  # empty until this instance may conduct on the database
         self._is_ready = asyncio.Event()
         self._was_ready_once = False
-        self._rolling: asyncio.Task[None] | None = None
+        self._reloads = Reloads(self, load or (lambda: settings), report, self._settings.data_dir)
 
     async def run(self) -> None:
         """Return after a stop that was asked for by a signal.
@@ -109,6 +113,8 @@ class Supervisor:
         server = None if self._settings.database_url else self._embedded(held)
         keep: asyncio.Task[None] | None = None
         leased: asyncio.Task[None] | None = None
+        self._reloads.begin()
+        reloading = keep_running("reload", self._reloads.run)
         try:
             # Ray takes seconds to start and needs no database: both at once.
             await self._start_conductor(held)
@@ -139,6 +145,7 @@ class Supervisor:
             ) from None
         finally:
             # Stop in the reverse order: the parts need the database to the end.
+            await cancel_and_wait(reloading)
             await self._stop_conductor(held)
             await cancel_and_wait(keep)
             if self._lease is not None:
@@ -347,15 +354,44 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop_or_hurry)
-        loop.add_signal_handler(signal.SIGHUP, self._roll)
+        loop.add_signal_handler(signal.SIGHUP, self._reloads.ask)
 
     def _stop_or_hurry(self) -> None:
         (self._hurry if self._stopping.is_set() else self._stopping).set()
 
-    def _roll(self) -> None:
-        if self._is_ready.is_set() and self._conductor is not None:
-            self._report("update", "exchanging gateways, API replicas and owners")
-            self._rolling = run_once("update", self._conductor.say({"do": "roll"}))
+    @property
+    def settings(self) -> Settings:
+        """Those that parts are started with."""
+        return self._settings
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all parts are up."""
+        return self._is_ready.is_set()
+
+    async def exchange(self, settings: Settings) -> str:
+        """Have all parts exchanged for some with these settings, one after the other.
+
+        Returns:
+            Why it has failed, or nothing. What starts later has the former settings then, unless Ray has
+            ended meanwhile and starts again with the new ones.
+        """
+        former, conductor = self._settings, self._conductor
+        assert conductor is not None, "its parts are up"
+        self._report("update", "exchanging gateways, API replicas and owners")
+        self._use(settings)
+        await conductor.say({"do": "roll", "settings": settings.to_environment()})
+        update = asyncio.ensure_future(conductor.updated())
+        await self._first_of(update, conductor.wait())
+        if update.cancelled():
+            return "Ray has ended; it starts again with these settings"
+        if fault := update.result():
+            self._use(former)
+        return fault
+
+    def _use(self, settings: Settings) -> None:
+        self._settings = settings
+        configure_logs(settings, "up")
 
     def _addresses(self) -> str:
         settings = self._settings

@@ -9,7 +9,7 @@ A poll is opened for 1.5 seconds at a time, and reopened twice a second while it
 proves nothing: an owner may hang, a link may be slow, a fence may be lost. So each round asks the owners, and
 never the database, where their programs with used polls stand. Polls whose topic is complete here are
 extended; the others lapse, and their votes take the ordinary path again, with its errors, as when this
-process hangs.
+process hangs. During maintenance all are closed, so that votes meet its refusal there.
 
 An owner answers from memory, and only while it has seen its slot in the database in the last seconds. One
 that was cut off from its successor and not from here may delay a change of the successor by that long.
@@ -133,6 +133,7 @@ class OpenPolls:
         self._polls = services.audience.polls
         self._known = services.audience.known
         self._visitors = services.audience.visitors
+        self._maintenance = services.maintenance
         self._clock = services.clock
         self._programs: dict[tuple[str, str], _Program] = {}
         self._wanted: dict[PollName, None] = {}
@@ -145,6 +146,7 @@ class OpenPolls:
 
     def start(self) -> None:
         """Open what is wanted, from now on."""
+        self._maintenance.on_begin(self._close_all)
         self._task = keep_running("open polls", self._run)
 
     async def stop(self) -> None:
@@ -152,8 +154,7 @@ class OpenPolls:
         await cancel_and_wait(self._task)
         self._task = None
         self._wanted.clear()
-        for name in list(self._open):
-            self._close(name)
+        self._close_all()
 
     def answered(self, account: str, params: Mapping[str, Any]) -> None:
         """A vote with these params has been served the ordinary way."""
@@ -370,7 +371,7 @@ class OpenPolls:
         now_ms = self._clock.now_ms()
         if context.closes_ms is not None:
             open_s = min(open_s, (context.closes_ms - now_ms) / 1_000)
-        if open_s <= 0 or not context.is_open(now_ms):
+        if open_s <= 0 or not context.is_open(now_ms) or self._maintenance.current is not None:
             self._close(name)
             return
         self._open[name] = self._clock.monotonic_s() + open_s
@@ -389,6 +390,10 @@ class OpenPolls:
     def _close(self, name: PollName) -> None:
         self._open.pop(name, None)
         self._table.close_poll(*name)
+
+    def _close_all(self) -> None:
+        for name in list(self._open):
+            self._close(name)
 
     def _drop(self, program: _Program) -> None:
         """Follow a program no longer, and take no votes for it."""

@@ -11,8 +11,10 @@ from typing import Any
 
 from broker.clock import Clock
 from broker.concurrency.single_flight import SingleFlight
+from broker.domain.maintenance import Maintenance
 from broker.operations.face_state import read_face_state
 from broker.operations.image_state import read_image_state
+from broker.operations.known_maintenance import KnownMaintenance
 from broker.settings import Settings
 
 OK = "ok"
@@ -26,11 +28,12 @@ Must come back within seconds, whatever is wrong.
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """How the parts are. Those of pictures do not affect readiness."""
+    """How the parts are. Those of pictures do not affect readiness, and maintenance does not."""
 
     parts: Mapping[str, str]
     images: str
     faces: Mapping[str, str | list[str]]
+    maintenance: Maintenance | None
 
     @property
     def is_ready(self) -> bool:
@@ -44,15 +47,24 @@ class HealthReport:
 
     def fields(self) -> dict[str, Any]:
         """What `/readyz` and `getHealth` tell, by the names of the fields."""
-        return {"status": self.status, "parts": self.parts, "images": self.images, "faces": self.faces}
+        return {
+            "status": self.status,
+            "parts": self.parts,
+            "images": self.images,
+            "faces": self.faces,
+            "maintenance": None if self.maintenance is None else self.maintenance.fields(),
+        }
 
 
 class ProductHealth:
     """The checks of one process. Safe for any number of callers on one event loop, and to cancel."""
 
-    def __init__(self, settings: Settings, clock: Clock, checks: Checks) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, maintenance: KnownMaintenance, checks: Checks
+    ) -> None:
         self._settings = settings
         self._clock = clock
+        self._maintenance = maintenance
         self._checks = checks
         self._runs: SingleFlight[None, Mapping[str, str]] = SingleFlight()
 
@@ -67,7 +79,7 @@ class ProductHealth:
             read_image_state(self._settings, self._clock),
             read_face_state(self._settings, self._clock),
         )
-        return HealthReport(parts, images, faces)
+        return HealthReport(parts, images, faces, self._maintenance.current)
 
     async def close(self) -> None:
         """End a run that is under way. Idempotent."""

@@ -29,6 +29,7 @@ from broker.errors import (
     OutcomeUnknown,
     SlowDown,
     Unavailable,
+    UnderMaintenance,
     field_path,
 )
 from broker.metrics.counts import LOGINS_FAILED, OPERATION_SECONDS, OPERATIONS
@@ -59,8 +60,11 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
     began_s = clock.monotonic_s()
     outcome = "cancelled"
     try:
-        # Check the audience and the params, run the handler, then make the announcements that it has left.
+        # Check the audience, maintenance and the params, run the handler, then make the announcements that
+        # it has left.
         permissions.require_audience(operation.rule, context.principal)
+        if operation.effect is not Effect.NONE:
+            context.services.maintenance.require_off()
         params = validate(operation.params, raw)
         context.rule = operation.rule
         if operation.admit is not None:
@@ -80,7 +84,7 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         outcome = error.name
         if isinstance(error, BadCredentials):
             LOGINS_FAILED.add()
-        if error.status >= 500:
+        if error.status >= 500 and not isinstance(error, UnderMaintenance):  # nothing has failed
             _log_failure(operation, context, error)
         if error is not raised:
             raise error from raised

@@ -15,6 +15,7 @@ from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.health import ProductHealth
 from broker.operations.image_warmer import ImageWarmer
 from broker.operations.known_gateways import KnownGateways
+from broker.operations.known_maintenance import KnownMaintenance
 from broker.operations.lists import ListTurns
 from broker.operations.long_lists import LongLists
 from broker.operations.presence import Presence
@@ -91,6 +92,7 @@ class Services:
     image_purges: ImagePurges
     image_warmer: ImageWarmer
     health: ProductHealth
+    maintenance: KnownMaintenance
     tracer: Tracer | None
 
     async def close(self) -> None:
@@ -111,6 +113,7 @@ def build_services(
     owners: Owners,
     counters: Counters,
     health: ProductHealth,
+    maintenance: KnownMaintenance,
     fetcher: Fetcher | None = None,
     ingress_host: str = "127.0.0.1",
     tracer: Tracer | None = None,
@@ -206,5 +209,6 @@ def build_services(
             clock,
         ),
         health=health,
+        maintenance=maintenance,
         tracer=tracer,
     )

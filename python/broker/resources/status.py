@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 import broker
 from broker._native import BUILT_S
 from broker.clock import to_datetime
-from broker.domain.values import Integer, Model, format_time
+from broker.domain.values import Integer, Model, Time, format_time
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
 from broker.operations.registry import Effect, Operation, Route, of_resource
@@ -43,13 +43,25 @@ class FaceHealth(Model):
     providers: list[str]
 
 
+class MaintenanceState(Model):
+    """That changes are refused: what callers are told, after how many seconds they try again, since when."""
+
+    message: str
+    retry_after: int
+    since: Time
+
+
 class Health(Model):
-    """What `/readyz` says. `parts` are those that the broker needs, each `ok` or what is wrong with it."""
+    """What `/readyz` says. `parts` are those that the broker needs, each `ok` or what is wrong with it.
+
+    `maintenance` is null while changes are accepted.
+    """
 
     status: Literal["ok", "unavailable"]
     parts: dict[str, str]
     images: str
     faces: FaceHealth
+    maintenance: MaintenanceState | None
 
 
 class Pong(Model):
@@ -107,7 +119,8 @@ OPERATIONS = of_resource(
             description="The checks of `/readyz`, for administrators: `database`, `owners` and `counters`"
             " (each answers and has its slot), `gateways`, and `tasks` that run all the time. A part that"
             " does not respond is named in `parts`, with 200. `images` and `faces` are of the node that"
-            " replies; the broker needs neither. Requests at the same time share one run of the checks.",
+            " replies; the broker needs neither. `maintenance` says since when changes are refused, and what"
+            " callers are told. Requests at the same time share one run of the checks.",
         ),
     ),
     Operation(

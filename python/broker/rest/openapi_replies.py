@@ -21,6 +21,7 @@ from broker.errors import (
     SlowDown,
     Unauthenticated,
     Unavailable,
+    UnderMaintenance,
     UnsupportedMediaType,
 )
 from broker.operations.registry import Effect, Operation
@@ -176,7 +177,7 @@ def errors_of(operation: Operation) -> list[type[BrokerError]]:
     if operation.effect is Effect.KEYED:
         errors.add(Conflict)
     if operation.effect is not Effect.NONE:
-        errors.add(OutcomeUnknown)
+        errors |= {OutcomeUnknown, UnderMaintenance}
     if operation.honours_if_match:
         errors.add(PreconditionFailed)
     return sorted(errors, key=lambda kind: kind.name)

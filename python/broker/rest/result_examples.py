@@ -269,6 +269,11 @@ _EXAMPLES: dict[Any, Any] = {
         },
         "images": "ok",
         "faces": {"models": "ssd", "providers": ["CPUExecutionProvider"]},
+        "maintenance": {
+            "message": "The database moves; back at 22:30.",
+            "retryAfter": 30,
+            "since": "2026-07-01T20:00:00.000Z",
+        },
     },
     status.ServerTime: {"serverTime": _TIME_MS, "requestTime": 1767225600000},
     status.Version: {

@@ -77,6 +77,7 @@ SHARED = frozenset(
         "former_histories",  # until housekeeping has deleted their rows
         "gateways",
         "image_purge_head",
+        "maintenance",
         "owner_slots",
         "placement",
         "restores",

@@ -16,6 +16,7 @@ _APPEND = """
 INSERT INTO audit (account, time, actor_id, actor_name, action, target_type, target_id, details)
 VALUES ($1, now(), $2, $3, $4, $5, $6, $7)
 """
+_ACCOUNTS = "SELECT name FROM accounts"
 _PURGE = """
 DELETE FROM audit WHERE id = ANY(ARRAY(
     SELECT id FROM audit WHERE time < now() - make_interval(days => $1) LIMIT $2))
@@ -58,6 +59,12 @@ async def append_audit(connection: asyncpg.Connection, account: str, entry: Audi
         entry.target_id,
         orjson.dumps(dict(entry.details)).decode(),
     )
+
+
+async def append_audit_to_all(connection: asyncpg.Connection, entry: AuditEntry) -> None:
+    """Add an entry to the audit logs of all accounts, in the caller's transaction."""
+    for account in await connection.fetch(_ACCOUNTS):
+        await append_audit(connection, account["name"], entry)
 
 
 class Audit(Repository):

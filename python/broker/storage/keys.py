@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import asyncpg
-
 from broker.clock import to_datetime, to_ms
 from broker.domain.audit import Actor, AuditEntry
-from broker.storage.audit import append_audit
+from broker.storage.audit import append_audit_to_all
 from broker.storage.database import Repository
 from broker.storage.revocations import wake_listeners
 
@@ -33,7 +31,6 @@ _SIGNS = """
 SELECT EXISTS (SELECT FROM signing_keys
                WHERE revoked_time IS NULL AND (retired_time IS NULL OR retired_time > $1))
 """
-_ACCOUNTS = "SELECT name FROM accounts"
 _PURGE = "DELETE FROM signing_keys WHERE retired_time < $1"
 
 
@@ -83,7 +80,7 @@ class Keys(Repository):
             created = to_datetime(key.created_ms)
             await connection.execute(_INSERT, key.kid, key.public_key, key.private_key, created)
             if by is not None:
-                await _tell(connection, AuditEntry(by, "key.rotated", key.kid))
+                await append_audit_to_all(connection, AuditEntry(by, "key.rotated", key.kid))
         return True
 
     async def revoke(
@@ -108,19 +105,13 @@ class Keys(Repository):
                     _INSERT, successor.kid, successor.public_key, successor.private_key, created
                 )
             for kid in revoked:
-                await _tell(connection, AuditEntry(by, "key.revoked", kid))
+                await append_audit_to_all(connection, AuditEntry(by, "key.revoked", kid))
             await wake_listeners(connection)
         return revoked
 
     async def purge(self, retired_before_ms: int) -> None:
         """Delete keys that were retired before this moment."""
         await self._database.execute(_PURGE, to_datetime(retired_before_ms))
-
-
-async def _tell(connection: asyncpg.Connection, entry: AuditEntry) -> None:
-    """Write into the audit log of every account: a key signs for all of them."""
-    for account in await connection.fetch(_ACCOUNTS):
-        await append_audit(connection, account["name"], entry)
 
 
 def _key(row: Any) -> StoredKey:

@@ -24,7 +24,9 @@ function shortenWaits(t: TestContext): number[] {
 /** A broker whose requests are answered in turn, the last answer again and again, and whose gateway takes all. */
 async function open(t: TestContext, ...answers: ((reply: ServerResponse, gateway: string) => void)[]) {
   let asked = 0;
-  const server = createServer((_, reply) => {
+  const keys: unknown[] = [];
+  const server = createServer((request, reply) => {
+    keys.push(request.headers["idempotency-key"]);
     const { port } = server.address() as AddressInfo;
     answers[Math.min(asked++, answers.length - 1)]?.(reply, `ws://127.0.0.1:${port}/api/v1/ws`);
   });
@@ -46,16 +48,18 @@ async function open(t: TestContext, ...answers: ((reply: ServerResponse, gateway
     server.close();
     server.closeAllConnections();
   });
-  return { client, asked: () => asked };
+  return { client, asked: () => asked, keys };
 }
 
 const name = (retryAfterMs: number) => (reply: ServerResponse, url: string) =>
   reply.end(JSON.stringify({ url, servers: [], retryAfterMs }));
 
-const refuse = (status: number, seconds: number) => (reply: ServerResponse) => {
-  reply.writeHead(status, { "Retry-After": seconds, "Content-Type": "application/json" });
-  reply.end(JSON.stringify({ error: "unavailable", error_description: "later", status }));
-};
+const refuse =
+  (status: number, seconds: number, error = "unavailable") =>
+  (reply: ServerResponse) => {
+    reply.writeHead(status, { "Retry-After": seconds, "Content-Type": "application/json" });
+    reply.end(JSON.stringify({ error, error_description: "later", status }));
+  };
 
 test("what /connect asks to wait is waited before the connection is opened", async (t) => {
   const waits = shortenWaits(t);
@@ -80,4 +84,15 @@ test("a refused request is sent again after its Retry-After, with jitter on top"
   assert.equal(waits.length, 1);
   assert.ok(waits[0]! >= 65_000 && waits[0]! <= 65_100, String(waits));
   assert.equal(asked(), 2);
+});
+
+test("a change that maintenance refuses is sent again after its Retry-After, under its key", async (t) => {
+  const waits = shortenWaits(t);
+  const { client, asked, keys } = await open(t, refuse(503, 65, "maintenance"), (reply) => reply.end("{}"));
+  await client.request("POST", "/projects", { body: { id: "p", name: "P" } });
+  assert.equal(waits.length, 1);
+  assert.ok(waits[0]! >= 65_000 && waits[0]! <= 65_100, String(waits));
+  assert.equal(asked(), 2);
+  assert.ok(keys[0]);
+  assert.equal(keys[0], keys[1]);
 });

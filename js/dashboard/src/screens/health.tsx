@@ -117,13 +117,18 @@ function Parts({ client }: { client: Connection }) {
   return (
     <Panel title="Parts of the broker">
       <Shown of={health}>
-        {({ parts, images, faces }) => {
+        {({ parts, images, faces, maintenance }) => {
           const failing = Object.keys(parts).filter((name) => parts[name] !== "ok");
           return (
             <>
               <p class="hint" role="status">
                 {failing.length ? `Not as it should be: ${failing.join(", ")}` : "All parts respond."}
               </p>
+              {maintenance && (
+                <p role="status">
+                  <Badge kind="wait">maintenance</Badge> Changes are refused: {maintenance.message}
+                </p>
+              )}
               <Table label="Parts of the broker" head={["Part", "State", "What is wrong"]}>
                 {[...Object.entries(parts), ["images", images] as const].map(([name, state]) => (
                   <tr key={name}>

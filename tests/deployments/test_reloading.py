@@ -1,0 +1,141 @@
+"""`broker.deployments.reloading`: what a reload changes, and the record of it."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from broker.deployments import environment, reloading
+from broker.deployments.data_dir import Claim, claim
+from broker.deployments.reloading import (
+    ReloadRecord,
+    ReloadState,
+    plan_reload,
+    read_record,
+    request_reload,
+)
+from broker.settings import SettingError, Settings
+from broker.setup_error import SetupError
+
+PRESENT = Settings()
+PID = os.getpid()
+
+
+def test_what_may_change_changes_and_the_rest_waits() -> None:
+    loaded = replace(PRESENT, log_level="debug", ws_lag_s=5.0, http_port=9000, trusted_proxies=("10.0.0.1",))
+    reload = plan_reload(PRESENT, loaded)
+    assert reload.settings == replace(PRESENT, log_level="debug", ws_lag_s=5.0)
+    assert reload.lines() == [
+        "applied: BROKER_LOG_LEVEL, BROKER_WS_LAG_S",
+        "BROKER_HTTP_PORT: takes effect at the next start of `broker up`",
+        "BROKER_TRUSTED_PROXIES: takes effect at the next start of `broker up`",
+    ]
+
+
+def test_no_change_is_told_as_such() -> None:
+    reload = plan_reload(PRESENT, PRESENT)
+    assert reload.settings == PRESENT
+    assert reload.lines() == ["no setting has changed"]
+
+
+def test_what_waits_goes_on_waiting() -> None:
+    loaded = replace(PRESENT, http_port=9000)
+    first = plan_reload(PRESENT, loaded)
+    assert plan_reload(first.settings, loaded).waiting == ("BROKER_HTTP_PORT",)
+
+
+def test_no_secret_is_told() -> None:
+    loaded = replace(PRESENT, matomo_token="hunter2", database_url="postgresql://a:hunter2@db/x")
+    told = " ".join(plan_reload(PRESENT, loaded).lines())
+    assert "BROKER_MATOMO_TOKEN" in told
+    assert "hunter2" not in told
+
+
+def test_what_does_not_go_with_what_stays_is_refused() -> None:
+    """The fewest replicas are of the ingress too, and stay; the most would be fewer now."""
+    present = replace(PRESENT, api_replicas_min=4)
+    loaded = replace(PRESENT, api_replicas_min=2, api_replicas_max=2)
+    with pytest.raises(
+        SettingError, match=r"^BROKER_API_REPLICAS_MIN: .*next start of BROKER_API_REPLICAS_MIN"
+    ):
+        plan_reload(present, loaded)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Claim]:
+    held = claim(tmp_path / "data")
+    yield held
+    held.release()
+
+
+def test_a_record_is_read_as_it_was_written(held: Claim) -> None:
+    record = ReloadRecord(PID, 3, ReloadState.REFUSED, ("nothing is changed: why",))
+    record.write(held.path)
+    assert read_record(held.path) == record
+    assert record.is_over
+    assert not replace(record, state=ReloadState.EXCHANGING).is_over
+
+
+def test_without_a_running_product_there_is_nobody_to_ask(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="no `broker up` runs on"):
+        request_reload(tmp_path, 1, print)
+    left = claim(tmp_path / "data")
+    ReloadRecord(PID, 0, ReloadState.NONE).write(left.path)
+    left.release()
+    with pytest.raises(SetupError, match="no `broker up` runs on"):
+        request_reload(left.path, 1, print)
+
+
+def test_one_that_has_just_begun_is_not_ready(held: Claim) -> None:
+    with pytest.raises(SetupError, match="is not ready"):
+        request_reload(held.path, 1, print)
+
+
+def test_a_reload_is_asked_for_and_waited_for(held: Claim) -> None:
+    told: list[str] = []
+    steps = [
+        ReloadRecord(PID, 1, ReloadState.EXCHANGING, ("applied: BROKER_LOG_LEVEL",)),
+        ReloadRecord(PID, 1, ReloadState.DONE, ("applied: BROKER_LOG_LEVEL", "all parts are exchanged")),
+    ]
+    ReloadRecord(PID, 0, ReloadState.DONE).write(held.path)
+
+    def hear(*_: object) -> None:
+        steps[0].write(held.path)
+
+    def tell(line: str) -> None:
+        told.append(line)
+        steps[1].write(held.path)
+
+    before = signal.signal(signal.SIGHUP, hear)
+    try:
+        left = request_reload(held.path, 60, tell)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert told == ["applied: BROKER_LOG_LEVEL"]
+    assert left == replace(steps[1], lines=("all parts are exchanged",))
+
+
+def test_one_that_does_not_end_is_given_up(held: Claim) -> None:
+    ReloadRecord(PID, 0, ReloadState.NONE).write(held.path)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(SetupError, match=re.escape("not over after 0.2 s")):
+            request_reload(held.path, 0.2, print)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_a_reload_does_not_exchange_has_settings_that_wait() -> None:
+    """The ingress, and the environment of Ray, are there from the start to the end."""
+    fixed = {entry.name for entry in fields(Settings) if entry.metadata["at_start"]}
+    known = {entry.name for entry in fields(Settings)}
+    folder = Path(reloading.__file__).parent
+    for name in ("ingress", "ingress_certificate", "ingress_check", "ingress_start", "environment"):
+        text = (folder / f"{name}.py").read_text()
+        used = set(re.findall(r"\bsettings\.(\w+)", text)) & known
+        assert used <= fixed, name
+    assert set(environment._INGRESS_SETTINGS) <= fixed
