@@ -35,6 +35,7 @@ async def source(own_migrated_dsn: str) -> AsyncIterator[asyncpg.Connection]:
             INSERT INTO statistics_writers VALUES ('w', 1, now());
             INSERT INTO image_purge_head (number) VALUES (5);
             INSERT INTO restores (number) VALUES (1);
+            INSERT INTO maintenance (message, retry_after_s) VALUES ('back at noon', 60);
             UPDATE placement SET version = 3, owners = 2;
             INSERT INTO answer_doors VALUES ('counter-0', 'door', 1, '', now());
             UPDATE program_heads SET history = nextval('histories') WHERE epoch = 'arena-final';
