@@ -176,7 +176,7 @@ adversity: build ## Two nodes, of which one is cut off and dies; standbys that l
 	$(BIN)/python -m tests.adversity.failover
 	$(BIN)/python -m tests.adversity.two_products
 
-cluster: build ## Three nodes with addresses of their own, of which one dies, is cut off, is slow; SCENES="node-dies bad-way" and so on. As root.
+cluster: build ## Three nodes with addresses of their own, of which one dies, is cut off, is slow; SCENES="--relay-from 1 node-dies" and so on. As root.
 	$(BIN)/python -m tests.cluster $(SCENES)
 
 fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable
 
 from bench.capacity.constants import Constants
-from bench.capacity.feeding import measure_medians
+from bench.capacity.feeding import Load, measure_medians
 from bench.machine import describe_machine, raise_open_files
 from bench.socket_votes import QUICK, measure
 from bench.storms import storm_programs
@@ -59,11 +59,15 @@ def measure_small_programs() -> Values:
 
 
 def measure_feed() -> Values:
-    """What one more gateway costs an owner, and following costs a gateway."""
-    few, many = measure_medians((FEW, MANY), EVENTS, FEEDING_RUNS)
+    """What one more gateway costs an owner, following costs a gateway, and relaying a relay and time."""
+    loads = (Load(FEW), Load(MANY), Load(FEW, relays=FEW))
+    few, many, relayed = measure_medians(loads, EVENTS, FEEDING_RUNS)
+    feed_us = (many.owner_us - few.owner_us) / (MANY - FEW)
     return {
-        "feed_cpu_us": (many.owner_us - few.owner_us) / (MANY - FEW),
+        "feed_cpu_us": feed_us,
         "follow_cpu_us": few.follow_us,
+        "relay_cpu_us": max(0.0, relayed.relay_us - FEW * feed_us),
+        "relay_hop_ms": max(0.0, relayed.last_ms - few.last_ms),
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.capacity.constants import Constants
-from bench.capacity.feeding import measure_medians
+from bench.capacity.feeding import Load, measure_medians
 from bench.capacity.model import US
 from bench.crowd import Crowd, list_faults
 from bench.measure import MESSAGE_BYTES
@@ -23,6 +23,8 @@ EVENTS = 400
 FEEDING_RUNS = 3
 FOLLOWED = (2, 8, 16)
 """Gateways that follow an owner: the first two give the line on which the third must be."""
+RELAYS = 4
+"""That feed as many as the third; to the owner they are so many gateways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ def compare_runs(tell: Callable[[str], None]) -> tuple[list[Comparison], list[st
     tell(f"one gateway with {VIEWERS:,} viewers, and two")
     (delivered_s, joined_s, faults), two = _measure_gateways(1), _measure_gateways(2)
     tell(f"an owner with {FOLLOWED[0]}, {FOLLOWED[1]} and {FOLLOWED[2]} gateways that follow")
-    few_us, more_us, most_us = (one.owner_us for one in measure_medians(FOLLOWED, EVENTS, FEEDING_RUNS))
+    loads = [*(Load(followers) for followers in FOLLOWED), Load(FOLLOWED[2], RELAYS)]
+    measured = measure_medians(loads, EVENTS, FEEDING_RUNS)
+    few_us, more_us, most_us, relayed_us = (one.owner_us for one in measured)
     each_us = (more_us - few_us) / (FOLLOWED[1] - FOLLOWED[0])
     predicted_us = few_us + each_us * (FOLLOWED[2] - FOLLOWED[0])
     fed = f"an owner that feeds {FOLLOWED[2]}, from {FOLLOWED[0]} and {FOLLOWED[1]}"
@@ -82,6 +86,12 @@ def compare_runs(tell: Callable[[str], None]) -> tuple[list[Comparison], list[st
         Comparison(f"{BROADCASTS} broadcasts by two gateways, from one", 2 * delivered_s, two[0], "CPU s"),
         Comparison("viewers who come to two gateways, from one", 2 * joined_s, two[1], "CPU s"),
         Comparison(fed, predicted_us, most_us, "µs an event"),
+        Comparison(
+            f"an owner that feeds {FOLLOWED[2]} by {RELAYS} relays",
+            few_us + each_us * (RELAYS - FOLLOWED[0]),
+            relayed_us,
+            "µs an event",
+        ),
     ], faults + two[2]
 
 

@@ -17,9 +17,14 @@ every event of every program, and keeps the history of each. The nodes needed ar
 needs most of them.
 
 What does not grow by nodes is the *centre*. The owner of a program sends each event to each gateway itself,
-as there is no relay between them, so an owner's core and link carry events × gateways. A program has one
-owner, which is one event loop: more owners help many programs, never one. PostgreSQL has a number of
-connections, of which each process takes its pool.
+as long as there are few; from a number on it sends it to relays, which are gateways, as many as the square
+root, and each of these to about as many others. So an owner's core and link carry events × those that it
+feeds, and so do a relay's::
+
+    fed = gateways, or ⌈√gateways⌉ from relay_from on
+
+A program has one owner, which is one event loop: more owners help many programs, never one. PostgreSQL has a
+number of connections, of which each process takes its pool.
 
 The model does not know: that CPU a delivery falls when messages are coalesced (an upper bound), that owners
 answer one poll with several events when they are busy (an upper bound of what feeding costs), the latency of
@@ -128,11 +133,13 @@ class Centre:
 
     Attributes:
         events_per_s: of all programs.
+        fed: gateways that follow each owner, and each relay where there are any.
         owner_us: the owner's CPU of one event, with all gateways that follow.
     """
 
     events_per_s: float
     votes_per_s: float
+    fed: int
     owner_us: float
     owners: int
     counters: int
@@ -153,6 +160,8 @@ def plan(scene: Scene, hardware: Hardware, constants: Constants) -> Plan:
     processors = max(amount for name, amount in amounts.items() if name.startswith("processors"))
     event_us = centre.owner_us + constants["replica_event_cpu_us"]
     central = centre.events_per_s * event_us + centre.votes_per_s * constants["vote_counter_cpu_us"]
+    if centre.fed < nodes:
+        central += centre.events_per_s * centre.fed * relay_us(centre.fed, constants)
     return Plan(
         nodes=nodes,
         decided_by=max(demands, key=lambda one: one.nodes(hardware.busy)).resource,
@@ -187,10 +196,11 @@ def spread(scene: Scene, hardware: Hardware, constants: Constants) -> tuple[int,
 def plan_centre(scene: Scene, hardware: Hardware, constants: Constants, nodes: int) -> Centre:
     """Owners and counters for so many nodes. A program has no more than one owner."""
     events_per_s, votes_per_s = scene.programs * scene.events_per_s, scene.votes / scene.vote_s
-    owner_us = constants["owner_event_cpu_us"] + nodes * constants["feed_cpu_us"]
+    fed = count_fed(nodes, constants)
+    owner_us = constants["owner_event_cpu_us"] + fed * constants["feed_cpu_us"]
     owners = round_up(events_per_s * owner_us * US / hardware.busy)
     counters = round_up(votes_per_s * constants["vote_counter_cpu_us"] * US / hardware.busy)
-    return Centre(events_per_s, votes_per_s, owner_us, min(owners, scene.programs), counters)
+    return Centre(events_per_s, votes_per_s, fed, owner_us, min(owners, scene.programs), counters)
 
 
 def list_demands(scene: Scene, hardware: Hardware, constants: Constants, viewers_here: float) -> list[Demand]:
@@ -270,6 +280,22 @@ def door_connections(constants: Constants) -> float:
     return 2 * (constants["pool_connections"] + constants["listen_connections"])
 
 
+def count_fed(gateways: int, constants: Constants) -> int:
+    """How many of so many gateways follow each owner: all, or the relays."""
+    return gateways if gateways < constants["relay_from"] else round_up(math.sqrt(gateways))
+
+
+def most_gateways(fed: float, constants: Constants) -> float:
+    """How many gateways there can be where an owner can feed so many; without relays it may be fewer."""
+    relayed = fed * fed
+    return relayed if relayed >= constants["relay_from"] else fed
+
+
+def relay_us(fed: float, constants: Constants) -> float:
+    """CPU of a relay an event, for its followers; its own clients' is that of every gateway."""
+    return constants["relay_cpu_us"] + fed * constants["feed_cpu_us"]
+
+
 def round_up(quotient: float) -> int:
     """The next whole number, at least 1."""
     return max(1, math.ceil(quotient - _ROUNDING))
@@ -285,11 +311,17 @@ def _use_centre(
 ) -> list[Use]:
     """How full the centre is."""
     events, votes = centre.events_per_s / centre.owners, centre.votes_per_s / centre.counters
-    fed = events * nodes
+    fed = events * centre.fed
     fed_bytes = scene.message_bytes + constants["feed_overhead_bytes"]
     counted_us = constants["vote_counter_cpu_us"]
     most = hardware.postgres_connections
+    relaying = []
+    if centre.fed < nodes:
+        each_us = relay_us(centre.fed, constants) + constants["follow_cpu_us"]
+        used = centre.events_per_s * each_us * US
+        relaying.append(Use("relay's core", centre.events_per_s, "events/s", used, 1e6 / each_us))
     return [
+        *relaying,
         Use(
             "owner's core", events, "events/s an owner", events * centre.owner_us * US, 1e6 / centre.owner_us
         ),
@@ -317,10 +349,15 @@ def _find_bounds(
         core_us = hardware.busy / scene.events_per_s / US - constants["owner_event_cpu_us"]
         fed_bytes = scene.message_bytes + constants["feed_overhead_bytes"]
         link = hardware.bytes_per_s * hardware.busy / (scene.events_per_s * fed_bytes)
+        core = core_us / constants["feed_cpu_us"]
+        further = "a second tier of relays, which is not built"
         found += [
-            ("core of a program's owner", core_us / constants["feed_cpu_us"], "a relay, which is not built"),
-            ("link of a program's owner", link, "a faster link; a relay, which is not built"),
+            ("core of a program's owner", most_gateways(core, constants), further),
+            ("link of a program's owner", most_gateways(link, constants), f"a faster link; {further}"),
         ]
+        spare_us = core_us + constants["owner_event_cpu_us"] - constants["follow_cpu_us"]
+        relay = max(0.0, spare_us - relay_us(0, constants)) / constants["feed_cpu_us"]
+        found.append(("core of a relay", max(constants["relay_from"] - 1, relay * relay), further))
     each = scene.viewers / nodes
     bounds = [Bound(name, most, most * each, remedy) for name, most, remedy in found]
     return tuple(sorted(bounds, key=lambda one: one.gateways))

@@ -3,7 +3,8 @@
     python -m bench.capacity.owner_child
 
 Prints where it listens, and then for each line `COUNT INTERVAL_US` of its input publishes so many single
-events and prints the CPU seconds that its process took meanwhile.
+events and prints the CPU seconds that its process took meanwhile, and when each call began, in seconds of the
+monotonic clock.
 """
 
 import inspect
@@ -37,21 +38,24 @@ async def main() -> None:
             _say(host=address.host, port=address.port, secret=address.secret.hex())
             async for line in read_lines():
                 count, interval_us = map(int, line.split())
-                _say(cpu_s=await _publish(owner, count, interval_us / 1e6))
+                cpu_s, began_s = await _publish(owner, count, interval_us / 1e6)
+                _say(cpu_s=cpu_s, began_s=began_s)
         finally:
             await listener.close()
             await owner.close()
 
 
-async def _publish(owner: Owner, count: int, interval_s: float) -> float:
-    """Publish one event after the other, each when it is due; returns the CPU seconds."""
-    before_s, began_s = time.process_time(), time.monotonic()
+async def _publish(owner: Owner, count: int, interval_s: float) -> tuple[float, list[float]]:
+    """Publish one event after the other, each when it is due; returns CPU seconds and when each began."""
+    before_s, first_s = time.process_time(), time.monotonic()
+    began_s = []
     for turn in range(count):
-        await turn_until(began_s + turn * interval_s)
+        await turn_until(first_s + turn * interval_s)
+        began_s.append(time.monotonic())
         (answer,) = await owner.submit([new_command(1)], 60)
         if isinstance(answer, BrokerError):
             raise answer
-    return time.process_time() - before_s
+    return time.process_time() - before_s, began_s
 
 
 def _answer(method: Callable[..., Any] | None) -> Callable[..., Awaitable[Any]]:

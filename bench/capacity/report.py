@@ -39,8 +39,8 @@ def build_uses_table(name: str, found: Plan) -> Table:
 def build_bounds_table(name: str, found: Plan, relay_hop_ms: float) -> Table:
     """What the centre bears, however many nodes there are."""
     title = (
-        f"{name}: where more nodes help no more. Each gateway polls the owner itself; a relay that feeds k"
-        f" gateways would move the owner's bounds k times as far, for some {relay_hop_ms:g} ms more"
+        f"{name}: where more nodes help no more. Where there are many gateways, relays feed the others, which"
+        f" takes some {relay_hop_ms:g} ms more"
     )
     table = _open_table(title, "bound", "gateways", "viewers", "then")
     for bound in found.bounds:

@@ -228,6 +228,13 @@ class Settings:
     )
     api_replicas_max: int = _setting(8, "Maximum number of API replicas.", low=1, high=1000)
     gateway_loops: int = _setting(0, "Native event loops of a gateway; 0 is one per core.", low=0, high=64)
+    relay_from: int = _setting(
+        64,
+        "Number of gateways from which on some of them feed the others, so that an owner feeds as many as the"
+        " square root; 0 is never.",
+        low=0,
+        high=1_000_000,
+    )
     gateway_send: str = _setting("auto", "How a gateway writes to sockets: auto, io_uring or send.")
     drain_s: float = _setting(
         5.0,

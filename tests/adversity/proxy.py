@@ -122,12 +122,14 @@ class Proxy:
             self._wires.discard(wire)
             for end in ends:
                 end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
-            for side in wire.writers:
-                # with data unread a close is a reset; an abort forgets what was not sent yet
-                if self._chance.random() < 0.5:
-                    side.transport.abort()
-                side.close()
+            try:
+                await asyncio.gather(*ends, return_exceptions=True)
+            finally:  # also when the proxy closes just now
+                for side in wire.writers:
+                    # with data unread a close is a reset; an abort forgets what was not sent yet
+                    if self._chance.random() < 0.5:
+                        side.transport.abort()
+                    side.close()
 
     async def _told(self, wire: _Wire) -> None:
         await wire.changed.wait()

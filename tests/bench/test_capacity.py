@@ -9,8 +9,8 @@ from bench.__main__ import PARTS
 from bench.capacity import command
 from bench.capacity.check import Comparison, compare_recorded
 from bench.capacity.constants import STANDING, Constants, ConstantsError
-from bench.capacity.feeding import measure_feeding
-from bench.capacity.model import Plan, Use, delivery_cpu_us, idle_cpu_us, plan, wire_bytes
+from bench.capacity.feeding import Load, measure_feeding
+from bench.capacity.model import Plan, Use, count_fed, delivery_cpu_us, idle_cpu_us, plan, wire_bytes
 from bench.capacity.published import compare
 from bench.capacity.report import find_limits
 from bench.capacity.scene import SCENES, Hardware, OptionError, Scene
@@ -36,6 +36,8 @@ ROUND = {
     "postgres_event_cpu_us": 25,
     "feed_cpu_us": 100,
     "follow_cpu_us": 200,
+    "relay_cpu_us": 300,
+    "relay_from": 64,
 }
 CONSTANTS = Constants.read().measured(ROUND, "the test")
 HARDWARE = Hardware(cores=8, memory_gb=64, gbit_per_s=10, postgres_connections=500, busy=0.5)
@@ -89,13 +91,38 @@ def test_a_deadline_shorter_than_the_pause_between_events_counts() -> None:
 def test_each_gateway_that_follows_is_a_load_for_the_owner() -> None:
     found = plan(Scene(1_000_000, events_per_s=100, tls=False), Hardware(busy=0.7), CONSTANTS)
     bounds = {bound.resource: bound for bound in found.bounds}
-    # 7,000 µs are left for each event, of which the owner takes 50 and each gateway 100.
-    assert bounds["core of a program's owner"].gateways == pytest.approx(69.5)
+    # 7,000 µs are left for each event, of which the owner takes 50 and each relay 100, which has as many.
+    assert bounds["core of a program's owner"].gateways == pytest.approx(69.5**2)
+    # A relay takes 300 for itself, 200 for its own viewers, and 100 for each gateway that follows it.
+    assert bounds["core of a relay"].gateways == pytest.approx(65**2)
     # 1.25 GB/s, of which 70 % may be used, by 100 events/s of 300 and 182 bytes.
-    assert bounds["link of a program's owner"].gateways == pytest.approx(0.7 * 1.25e9 / 48_200)
+    assert bounds["link of a program's owner"].gateways == pytest.approx((0.7 * 1.25e9 / 48_200) ** 2)
     assert bounds["PostgreSQL's connections"].gateways == pytest.approx((500 - 14) / 18)
     each = 1_000_000 / found.nodes
-    assert bounds["core of a program's owner"].viewers == pytest.approx(69.5 * each)
+    assert bounds["core of a program's owner"].viewers == pytest.approx(69.5**2 * each)
+
+
+def test_an_owner_that_can_feed_few_has_no_more_with_relays() -> None:
+    """Of 1,000 events/s 700 µs are left for each: 6.5 gateways, and less than 64 need no relay."""
+    found = plan(Scene(1_000, events_per_s=1_000, tls=False), Hardware(busy=0.7), CONSTANTS)
+    bounds = {bound.resource: bound for bound in found.bounds}
+    assert bounds["core of a program's owner"].gateways == pytest.approx(6.5)
+    assert bounds["core of a relay"].gateways == 63
+
+
+@pytest.mark.parametrize(("gateways", "fed"), [(63, 63), (64, 8), (65, 9), (10_000, 100)])
+def test_from_a_number_on_an_owner_feeds_relays(gateways: int, fed: int) -> None:
+    assert count_fed(gateways, CONSTANTS) == fed
+
+
+def test_relays_are_a_load_where_there_are_any() -> None:
+    one = Scene(400_000_000, events_per_s=2, tls=False, alive=False)
+    found = plan(one, Hardware(busy=0.7, postgres_connections=10_000), CONSTANTS)
+    fed = count_fed(found.nodes, CONSTANTS)
+    assert found.nodes > 64
+    assert use_of("owner's core", found).used == pytest.approx(2 * (50 + 100 * fed) / 1e6)
+    assert use_of("relay's core", found).used == pytest.approx(2 * (300 + 200 + 100 * fed) / 1e6)
+    assert use_of("owner's link", found).load == 2 * fed
 
 
 def test_programs_share_owners_and_one_program_has_one() -> None:
@@ -209,6 +236,7 @@ def test_constants_are_those_of_the_product() -> None:
     assert standing["gateway_connections"] == settings.ws_connections
     assert standing["history_bytes"] == settings.history_bytes
     assert standing["history_events"] == settings.history_events
+    assert standing["relay_from"] == settings.relay_from
     assert standing["pool_connections"] == settings.database_pool
     epoch, params = "0" * 20, b"x" * 257
     entry = Entry(EntryKind.PUSH, epoch, 1_000, "event", params)
@@ -267,6 +295,16 @@ def test_what_centrifugo_publishes_stands_beside_the_same_load() -> None:
 
 @pytest.mark.postgres
 def test_feeding_is_measured_with_an_owner_and_those_who_follow() -> None:
-    found = measure_feeding(followers=2, events=20)
+    found = measure_feeding(Load(followers=2), events=20)
     assert found.owner_us > 0
     assert found.follow_us > 0
+    assert found.relay_us == 0
+    assert found.last_ms > 0
+
+
+@pytest.mark.postgres
+def test_feeding_is_measured_with_relays_between() -> None:
+    found = measure_feeding(Load(followers=4, relays=2), events=20)
+    assert found.owner_us > 0
+    assert found.relay_us > 0
+    assert found.last_ms > 0

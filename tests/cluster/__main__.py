@@ -2,8 +2,8 @@
 
 Each node is a host with an address of its own (`network`). Under producers, viewers, editors and voters a
 node dies and comes back, one is cut off and comes back, the way between two becomes slow and loses packets,
-the head dies with its GCS, and all code is exchanged. The judge of `tests.adversity` says what was lost,
-doubled or out of order.
+gateways die, the head dies with its GCS, and all code is exchanged. The judge of `tests.adversity` says what
+was lost, doubled or out of order.
 """
 
 import argparse
@@ -30,11 +30,11 @@ _REST_S = 2.0  # between two scenes, so that no pause belongs to both
 _SIZE = Size(producers=10, viewers=30, programs=6, events_per_s=300.0)
 
 
-async def play(names: list[str]) -> int:
+async def play(names: list[str], relay_from: str) -> int:
     """Play scenes; 1 when anything was wrong."""
     with tempfile.TemporaryDirectory(prefix="bc-", dir="/tmp", ignore_cleanup_errors=True) as name:
         began_s = time.monotonic()
-        async with open_stage(Path(name)) as stage:
+        async with open_stage(Path(name), BROKER_RELAY_FROM=relay_from) as stage:
             _say(f"{time.monotonic() - began_s:6.1f} s  three nodes run the product")
             try:
                 async with open_show(stage.instance, _SIZE, passing=PASSING) as show:
@@ -77,17 +77,20 @@ def main() -> int:
     parser.add_argument(
         "scenes", nargs="*", help=f"of: {', '.join(SCENES)}; all without any", metavar="SCENE"
     )
+    parser.add_argument(
+        "--relay-from", default="0", help="with so many gateways some feed the others; 0, the default: never"
+    )
     options = parser.parse_args()
     names = options.scenes or list(SCENES)
     if unknown := set(names) - set(SCENES):
         parser.error(f"there is no scene {', '.join(sorted(unknown))}")
     if os.environ.get(_INSIDE):
-        return asyncio.run(play(names))
+        return asyncio.run(play(names, options.relay_from))
     if reason := why_not():
         _say(f"nodes cannot have addresses of their own here: {reason}")
         _say("not shown: anything; `make adversity` has two nodes at loopback addresses")
         return 2
-    command = isolated([sys.executable, "-m", "tests.cluster", *names])
+    command = isolated([sys.executable, "-m", "tests.cluster", "--relay-from", options.relay_from, *names])
     return subprocess.run(command, env={**os.environ, _INSIDE: "1"}, check=False).returncode
 
 

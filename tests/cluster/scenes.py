@@ -1,6 +1,7 @@
 """What happens to three nodes. Each scene ends when the product is whole again."""
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from tests.cluster.stage import Stage, find_on
 _DEAD_S = 20.0  # until Ray has given it up too: nothing that was put right before may then go wrong
 _CUT_OFF_S = 25.0  # longer than the health checks of `node.env` take
 _BAD_S = 20.0
+_BETWEEN_S = 5.0  # longer than the list of gateways takes to be read
 _DELAY_S = 0.1  # each way
 _LOSS = 0.02
 
@@ -48,6 +50,15 @@ async def bad_way(stage: Stage, show: Show) -> None:
         await show.until_at_work(time.monotonic() + _BAD_S)
 
 
+async def gateways_die(stage: Stage, show: Show) -> None:
+    """The gateway of each node is killed, one after the other; with `--relay-from 1` two of three relay."""
+    for host in stage.hosts:
+        for pid in find_on(host, TITLES["gateway"]):
+            os.kill(pid, signal.SIGKILL)
+        await show.until_at_work(time.monotonic() + _BETWEEN_S)
+        await stage.until_everywhere(TITLES["gateway"], [host])
+
+
 async def head_dies(stage: Stage, show: Show) -> None:
     """The power of the head goes, with the GCS and `broker up`; it comes back with its disk."""
     host = stage.hosts[0]
@@ -68,6 +79,7 @@ SCENES: dict[str, Callable[[Stage, Show], Awaitable[None]]] = {
     "node-dies": node_dies,
     "node-cut-off": node_cut_off,
     "bad-way": bad_way,
+    "gateways-die": gateways_die,
     "head-dies": head_dies,
     "new-code": new_code,
 }

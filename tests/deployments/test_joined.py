@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 
@@ -43,6 +43,7 @@ SETTINGS = {
     "BROKER_BIND_HOST": "node",
     "BROKER_OPS_HOST": "node",
     "BROKER_LOGIN_TRIES_PER_ADDRESS": str(TRIES),
+    "BROKER_RELAY_FROM": "3",
 }
 ROUTE_OF_PICTURES = "/api/v2/imgproxy"
 ROUTES = {"/": "broker", ROUTE_OF_PICTURES: "broker-images"}
@@ -261,7 +262,8 @@ def test_every_socket_is_where_the_guide_says(cluster: Cluster) -> None:
         elif name.startswith("ray::ProxyActor"):
             assert (host, port) == ("127.0.0.1", fallback)
         else:
-            assert name.startswith(("ray::OwnerAct", "ray::CounterAct")), (name, host, port)
+            links = ("ray::OwnerAct", "ray::CounterAct", "ray::GatewayAct")  # of gateways that feed others
+            assert name.startswith(links), (name, host, port)
             assert host in NODES
     assert all(hosts == set(NODES) for hosts in doors.values()), doors
     assert not {8404, 9101} & {port for _, _, port in places}
@@ -344,6 +346,36 @@ def test_doctor_names_the_node_that_is_set_up_otherwise(cluster: Cluster, third:
     assert done.returncode == 1
 
 
+def test_a_gateway_of_three_is_fed_by_another_and_by_none_that_has_died(
+    cluster: Cluster, third: Node
+) -> None:
+    """Two of three relay. Each of them is killed while events flow, and everybody else gets them all."""
+    fleet = {HEAD: cluster.nodes[0], SECOND: cluster.nodes[1], THIRD: third}
+    with httpx.Client(
+        base_url=f"{cluster.url(HEAD)}/api/v1", headers=cluster.token(), timeout=30
+    ) as producer:
+        made = producer.post("/programs", json={"id": "relayed", "name": "n"})
+        assert made.status_code == 201, made.text
+        for dying in fleet:
+            with ExitStack() as stack:
+                viewers = {node: stack.enter_context(_viewing(cluster, node, "relayed")) for node in fleet}
+                _until(lambda: _count_relays(cluster) == 2)
+                heard: dict[str, list[str]] = {node: [] for node in fleet if node != dying}
+                sent = []
+                for number in range(40):
+                    if number == 20:
+                        [gateway] = fleet[dying].processes(TITLES["gateway"])
+                        gateway.kill()
+                    event = {"event": "Score#update", "metadata": {"number": number}}
+                    reply = producer.post("/programs/relayed/events", json=event).raise_for_status()
+                    sent.append(reply.json()["id"])
+                for node, ids in heard.items():
+                    while len(ids) < len(sent):
+                        ids.append(json.loads(viewers[node].recv(BACK_S))["params"]["id"])
+                    assert ids == sent, node
+            _await_gateway(cluster, dying)
+
+
 def test_a_node_that_drains_sends_all_away_and_takes_no_more(cluster: Cluster, third: Node) -> None:
     """By the hook that Kubernetes calls before it ends a pod."""
     instance, address = cluster.instance, cluster.environment["BROKER_RAY_ADDRESS"]
@@ -374,6 +406,30 @@ def test_a_node_that_drains_sends_all_away_and_takes_no_more(cluster: Cluster, t
         assert "version" in json.loads(staying.recv(30))["result"]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((THIRD, instance.ws_port), 10)
+
+
+@contextmanager
+def _viewing(cluster: Cluster, node: str, program: str) -> Iterator[ClientConnection]:
+    """A viewer of a program at the gateway of a node."""
+    with _connect_in_time(f"ws://{node}:{cluster.instance.ws_port}/api/v1/ws") as viewer:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": {"programId": program}}
+        viewer.send(json.dumps(call))
+        assert "result" in json.loads(viewer.recv(20))
+        yield viewer
+
+
+def _count_relays(cluster: Cluster) -> int:
+    """How many gateways feed any, themselves among them. The nodes of one machine share their page."""
+    text = httpx.get(f"http://{HEAD}:{cluster.instance.ops_port}/metrics", timeout=20).text
+    return len(re.findall(r"^broker_gateway_relay_sessions\b.* [1-9]", text, re.MULTILINE))
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    """Return when it is so."""
+    deadline_s = time.monotonic() + BACK_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
 
 
 def _publish(cluster: Cluster, programs: list[str]) -> None:

@@ -10,9 +10,10 @@ from tests.gateway.world import World, open_world
 
 @pytest.fixture(scope="module")
 async def shared_world(module_dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """The module's gateway, with the module's `SETTINGS`."""
+    """The module's gateway, with the module's `SETTINGS`; behind a relay where the module `IS_RELAYED`."""
     settings: dict[str, Any] = getattr(request.module, "SETTINGS", {"ws_messages_per_s": 0})
-    async with open_world(module_dsn, **settings) as world:
+    is_relayed: bool = getattr(request.module, "IS_RELAYED", False)
+    async with open_world(module_dsn, is_relayed=is_relayed, **settings) as world:
         yield world
 
 

@@ -21,6 +21,8 @@ from broker.owners.feed import Feed, Sink
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.owner import Owner
 from broker.owners.placement import OWNER
+from broker.owners.relay import Relay
+from broker.owners.upstreams import OwnRelay, Upstreams
 from broker.resources.catalogue import build_registry
 from broker.rpc.calls import Calls
 from tests.auth.services import make_user
@@ -64,6 +66,11 @@ class DirectLink:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    @staticmethod
+    def open_none(name: str) -> "DirectLink":
+        """A link to another relay; there is none."""
+        raise AssertionError(name)
 
 
 class RpcError(Exception):
@@ -177,6 +184,7 @@ class World:
     gateway: Gateway
     port: int
     link: type[DirectLink]
+    relay: Relay | None = None
 
     def __post_init__(self) -> None:
         self.viewers: list[Viewer] = []
@@ -272,25 +280,39 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(dsn: str, **settings: Any) -> AsyncIterator[World]:
-    """A started world on an empty database."""
+async def open_world(dsn: str, *, is_relayed: bool = False, **settings: Any) -> AsyncIterator[World]:
+    """A started world on an empty database; with `is_relayed` a relay is between gateway and owner."""
     settings = {"owners": 1, "gateway_loops": 1, **settings}
     async with open_product(dsn, **settings) as product, AsyncExitStack() as stack:
         link = type("Link", (DirectLink,), {"owner": product.owners.owner})
-        gateway, port = await stack.enter_async_context(open_gateway(product, link))
-        world = World(product, gateway, port, link)
+        relay = open_relay(product, link) if is_relayed else None
+        if relay is not None:
+            stack.push_async_callback(relay.close)
+        gateway, port = await stack.enter_async_context(open_gateway(product, link, relay))
+        world = World(product, gateway, port, link, relay)
         stack.push_async_callback(world.leave)
         yield world
 
 
-@asynccontextmanager
-async def open_gateway(product: Product, link: type[DirectLink]) -> AsyncIterator[tuple[Gateway, int]]:
-    """A started gateway, with its port."""
+def open_relay(product: Product, link: type[DirectLink]) -> Relay:
+    """A relay that follows the owner."""
     services = product.services
+    return Relay(services.settings, services.clock, services.ids, [link(OWNER, 0, OWNER_CALLS)])
+
+
+@asynccontextmanager
+async def open_gateway(
+    product: Product, link: type[DirectLink], relay: Relay | None = None
+) -> AsyncIterator[tuple[Gateway, int]]:
+    """A started gateway, with its port; it follows the relay if there is one."""
+    services, upstreams = product.services, None
+    if relay is not None:
+        upstreams = Upstreams("it", 1, services.clock, DirectLink.open_none, OwnRelay(relay))
+        upstreams.learn(["it"])
 
     def make_feed(sink: Sink) -> Feed:
         links = [link(OWNER, 0, OWNER_CALLS)]
-        return LinkedFeed(services.settings, services.clock, services.ids, sink, links)
+        return LinkedFeed(services.settings, services.clock, services.ids, sink, links, upstreams=upstreams)
 
     gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
     try:

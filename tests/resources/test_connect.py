@@ -104,6 +104,24 @@ async def test_it_costs_no_query(migrated_dsn: str) -> None:
 
 
 @pytest.mark.postgres
+async def test_who_wants_to_hears_what_was_read_and_nothing_else(migrated_dsn: str) -> None:
+    async with open_services(migrated_dsn) as services:
+        heard: list[list[str]] = []
+        known = KnownGateways(Gateways(services.database), SystemClock(), Settings())
+        known.on_read(lambda rows: heard.append([row.id for row in rows]))
+        await Gateways(services.database).beat(gateway("01", 5))
+        await known.advise("demo")
+        assert heard == [["01"]]
+        await services.database.close()
+        known._tried_s = None
+        await known.refresh()
+        while known.is_reading:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+        assert heard == [["01"]]
+        await known.close()
+
+
+@pytest.mark.postgres
 async def test_nobody_waits_for_a_database_that_stands_still(migrated_dsn: str) -> None:
     async with open_services(migrated_dsn) as services:
         known = services.known_gateways

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 from broker.actors import link as links
-from broker.actors.link import LinkLost, SlotLink
+from broker.actors.link import LinkLost, NamedLink, SlotLink
 from broker.errors import BrokerError, NotFound
 from broker.owners.commands import Command
 from broker.rpc import connection as connections
@@ -375,6 +375,42 @@ async def test_actor_that_cannot_be_reached_is_left_as_soon_as_it_has_a_successo
     assert not lost.value.was_sent
     assert await within(link.call("echo", 2, timeout_s=1e9)) == 2
     link.close()
+
+
+async def test_silent_actor_that_has_no_slot_is_left_as_soon_as_it_is_seen(
+    listener: Listener[MethodCalls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody comes in its place: whoever asks has another way. It is asked for its address again later."""
+    monkeypatch.setattr(connections, "_LOOK_S", 0.01)
+    monkeypatch.setattr(connections, "_SILENCE_S", 1e9)
+    async with serving(Speechless) as silent:
+        addresses = [silent, await listener.address()]
+
+        async def remote() -> Address:
+            return addresses.pop(0)
+
+        actor = SimpleNamespace(address=SimpleNamespace(remote=remote))
+        monkeypatch.setattr(links, "find_actor", {"gateway-1": actor}.get)
+        link = NamedLink("gateway-1", CALLS)
+        with pytest.raises(LinkLost):
+            await within(link.call("echo", 1, timeout_s=1e9))
+        assert await within(link.call("echo", 2, timeout_s=1e9)) == 2
+        link.close()
+    with pytest.raises(LinkLost) as lost:
+        await within(NamedLink("gateway-2", CALLS).call("echo", 3, timeout_s=1e9))
+    assert not lost.value.was_sent
+
+
+async def test_actor_that_has_no_slot_and_tells_no_address_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "_CONNECT_S", 1e9)
+    monkeypatch.setattr(links, "_CONNECT_NAMED_S", 0.01)
+    actor = SimpleNamespace(address=SimpleNamespace(remote=asyncio.Event().wait))
+    monkeypatch.setattr(links, "find_actor", lambda _name: actor)
+    with pytest.raises(LinkLost) as lost:
+        await within(NamedLink("gateway-1", CALLS).call("echo", 1, timeout_s=1e9))
+    assert not lost.value.was_sent
 
 
 async def test_who_has_another_secret_is_refused_by_both_ends(listener: Listener[MethodCalls]) -> None:

@@ -10,6 +10,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 SEEN = "UPDATE gateways SET seen = clock_timestamp() + $2::text::interval WHERE id = $1"
 
+FORMER_BEAT = """
+INSERT INTO gateways (id, url, connections, draining, failing, figures, seen)
+VALUES ('old', 'ws://old', 0, false, '{}', '{}', clock_timestamp())
+"""
+
 
 @pytest.mark.parametrize(
     ("seen", "is_alive"),
@@ -39,5 +44,17 @@ async def test_gateway_that_ended_silently_is_forgotten(migrated_dsn: str, seen:
         await fetch(migrated_dsn, SEEN, "silent", seen)
         await gateways.remove("another")
         assert await fetch(migrated_dsn, "SELECT id FROM gateways") == []
+    finally:
+        await database.close()
+
+
+async def test_gateway_of_the_version_before_has_no_actor(migrated_dsn: str) -> None:
+    """It runs beside this one, and writes its heartbeats as it has always done."""
+    database = await Database.open(migrated_dsn, size=1, timeout_s=5)
+    try:
+        gateways = Gateways(database)
+        await gateways.beat(GatewayRow("new", "ws://new", 0, False, (), "gateway-1"))
+        await fetch(migrated_dsn, FORMER_BEAT)
+        assert {row.id: row.actor for row in await gateways.list_alive()} == {"new": "gateway-1", "old": ""}
     finally:
         await database.close()

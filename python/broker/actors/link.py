@@ -9,6 +9,7 @@ busy, and the slot's newest, keeps its connection.
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -23,6 +24,7 @@ from broker.rpc.calls import Calls
 from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection
 
 _CONNECT_S = 5.0  # others wait for it
+_CONNECT_NAMED_S = 1.0  # there is another way, and until it is taken nothing arrives
 _ASK = Backoff(0.05, 0.2, jitter=0)  # waits for a reply before an actor is asked once more
 _SEEK = Backoff(0.1, 0.5, jitter=0.5)  # between two looks for a newer actor; one costs Ray a round trip
 _log = logging.getLogger(__name__)
@@ -55,27 +57,20 @@ class Link(Protocol):
         """End the link; calls in flight fail."""
 
 
-class SlotLink:
-    """The way to one slot of a pool. Safe for concurrent calls on one event loop; `close` it there."""
+class ActorLink(ABC):
+    """A link that connects when it is first used, and again when the connection is over.
 
-    def __init__(self, kind: str, index: int, calls: Calls[Any]) -> None:
-        """Connect to nothing yet. `calls` are what the actors of this kind can be asked."""
-        self._kind = kind
-        self._index = index
+    Safe for concurrent calls on one event loop; `close` it there.
+    """
+
+    def __init__(self, calls: Calls[Any]) -> None:
+        """Connect to nothing yet. `calls` are what the other side can be asked."""
         self._calls = calls
-        self._is_refused = False
-        self._place: ActorPlace | None = None
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
-        self._seeking: asyncio.Task[None] | None = None
-
-    @property
-    def place(self) -> ActorPlace | None:
-        """The actor that was found last, and where; None before the first one."""
-        return self._place
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        """Call a method of the slot's actor and return what it answers; cancelling leaves the call running.
+        """Call a method of the actor and return what it answers; cancelling leaves the call running.
 
         Raises:
             LinkLost: the actor is unreachable, died, does not answer in time, or does not run.
@@ -94,8 +89,6 @@ class SlotLink:
 
     def close(self) -> None:
         """End the connection; calls under way raise `LinkLost`."""
-        if self._seeking is not None:
-            self._seeking.cancel()
         if self._connection is not None:
             self._connection.end()
 
@@ -103,13 +96,61 @@ class SlotLink:
         async with self._connecting:
             if self._connection is None or self._connection.is_over:
                 async with asyncio.timeout(_CONNECT_S):
-                    # round trips to Ray's control store that block
-                    name = await asyncio.to_thread(find_newest, self._kind, self._index)
-                    actor: Any = None if name is None else await asyncio.to_thread(find_actor, name)
-                    if name is None or actor is None:
-                        raise ValueError(f"{slot_name(self._kind, self._index)} does not run")
-                    self._connection = await self._open(name, actor)
+                    self._connection = await self._dial()
             return self._connection
+
+    @abstractmethod
+    async def _dial(self) -> Connection:
+        """Connect to the actor. Raises ValueError: it does not run."""
+
+
+class NamedLink(ActorLink):
+    """The way to one actor, which has no successor: the connection to a silent one is given up at once."""
+
+    def __init__(self, name: str, calls: Calls[Any]) -> None:
+        """Connect to nothing yet. `name` is the actor's, which tells its `address`."""
+        super().__init__(calls)
+        self._name = name
+
+    async def _dial(self) -> Connection:
+        async with asyncio.timeout(_CONNECT_NAMED_S):
+            actor: Any = await asyncio.to_thread(find_actor, self._name)
+            if actor is None:
+                raise ValueError(f"{self._name} does not run")
+            address = await _ask_again(actor.address.remote)
+            return await open_connection(address, self._calls, self.close)
+
+
+class SlotLink(ActorLink):
+    """The way to one slot of a pool."""
+
+    def __init__(self, kind: str, index: int, calls: Calls[Any]) -> None:
+        """Connect to nothing yet. `calls` are what the actors of this kind can be asked."""
+        super().__init__(calls)
+        self._kind = kind
+        self._index = index
+        self._is_refused = False
+        self._place: ActorPlace | None = None
+        self._seeking: asyncio.Task[None] | None = None
+
+    @property
+    def place(self) -> ActorPlace | None:
+        """The actor that was found last, and where; None before the first one."""
+        return self._place
+
+    def close(self) -> None:
+        """End the connection; calls under way raise `LinkLost`."""
+        if self._seeking is not None:
+            self._seeking.cancel()
+        super().close()
+
+    async def _dial(self) -> Connection:
+        # round trips to Ray's control store that block
+        name = await asyncio.to_thread(find_newest, self._kind, self._index)
+        actor: Any = None if name is None else await asyncio.to_thread(find_actor, name)
+        if name is None or actor is None:
+            raise ValueError(f"{slot_name(self._kind, self._index)} does not run")
+        return await self._open(name, actor)
 
     async def _open(self, name: str, actor: Any) -> Connection:
         """Connect to an actor, unless it turns out that there is a newer one. Raises ValueError then."""

@@ -42,7 +42,9 @@ from broker.setup_error import SetupError
 if TYPE_CHECKING:
     from broker.deployments.compose import Opened
     from broker.deployments.connect_door import ConnectDoor
+    from broker.deployments.relaying import Relaying
     from broker.gateway.gateway import Gateway
+    from broker.rpc.wire import Address
 
 _PREFIX = "gateway-"
 _START_S = 60.0
@@ -71,6 +73,7 @@ class GatewayActor:
         self._gateway: Gateway | None = None
         self._watch: Periodic | None = None  # of the certificate of this node's ingress
         self._door: ConnectDoor | None = None
+        self._relaying: Relaying | None = None
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self._returning = run_once("gateway", self._return())
 
@@ -92,21 +95,17 @@ class GatewayActor:
         from broker.deployments.compose import open_services
         from broker.deployments.connect_door import ConnectDoor
         from broker.deployments.ray_internals.departures import ingress_directory
+        from broker.deployments.relaying import Relaying
         from broker.gateway.gateway import Gateway
-        from broker.owners.linked_feed import LinkedFeed
         from broker.resources.catalogue import build_registry
 
         timers.allow_late(timers.EXACT_S)  # of the event loops too, which it starts
         gc.set_threshold(_COLLECT_AFTER)
         self._opened = opened = await open_services(self._settings, self._dsn, "gateway")
         services = opened.services
-        self._gateway = Gateway(
-            services,
-            build_registry(),
-            lambda sink: LinkedFeed(
-                services.settings, services.clock, services.ids, sink, placement=opened.placement
-            ),
-        )
+        actor = ray.get_runtime_context().get_actor_name() or ""
+        self._relaying = relaying = Relaying(opened, actor)
+        self._gateway = Gateway(services, build_registry(), relaying.make_feed, actor=actor)
         opened.exporter.add(self._gateway.figures)
         if self._settings.http_tls_port:
             from broker.deployments.ingress_certificate import IngressCertificate
@@ -125,6 +124,12 @@ class GatewayActor:
             except (OSError, SetupError) as error:  # then the API answers
                 _log.warning("gateway_answers_no_connects", extra={"cause": str(error)})
         return port
+
+    async def address(self) -> "Address":
+        """Where other gateways follow this one. Raises OSError, and RuntimeError before it has started."""
+        if self._relaying is None:
+            raise RuntimeError("the gateway has not started")
+        return await self._relaying.address()
 
     async def run(self) -> None:
         """Return when the gateway has stopped: who waits for it learns at once when its process dies."""
@@ -157,6 +162,8 @@ class GatewayActor:
             await self._watch.stop()
         if self._gateway is not None:
             await self._gateway.stop()
+        if self._relaying is not None:
+            await self._relaying.close()
         if self._opened is not None:
             await self._opened.close()
         self._ended.set()

@@ -77,6 +77,7 @@ class Gateway:
         make_feed: makes the feed that gives entries to a sink; the gateway closes it.
         port: to listen on; 0 picks a free one.
         url: of the endpoint as clients reach it, `{account}` standing for the account's label.
+        actor: the name by which other gateways find this process; empty when none can.
     """
 
     def __init__(
@@ -88,10 +89,12 @@ class Gateway:
         host: str | None = None,
         port: int | None = None,
         url: str | None = None,
+        actor: str = "",
     ) -> None:
         settings = services.settings
         self._services = services
         self._url = url or url_template(settings)
+        self._actor = actor
         self._id = services.ids.uuid7()
         self._is_draining = False
         self._connects_answered: Callable[[], None] | None = None
@@ -318,7 +321,7 @@ class Gateway:
     async def _beat(self) -> None:
         self._server.set_time(self._services.clock.now_ms())
         connections = self._server.stats()["connections"]
-        row = GatewayRow(self._id, self._url, connections, self._is_draining, tuple(failing()))
+        row = GatewayRow(self._id, self._url, connections, self._is_draining, tuple(failing()), self._actor)
         await self._gateways.beat(row)
 
 

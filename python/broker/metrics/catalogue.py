@@ -122,7 +122,7 @@ HAND_OVER_SECONDS = Definition(
     "broker_owner_hand_over_duration_seconds",
     "histogram",
     "Time from the first durable notification of a reply to a gateway until the gateway has"
-    " acknowledged the reply.",
+    " acknowledged the reply; of a gateway that feeds others, from its arrival there.",
     (),
     _HAND_OVER_S,
 )
@@ -149,6 +149,10 @@ QUEUE = _gauge(
 QUEUE_BYTES = _gauge("broker_queue_bytes", "Bytes that wait for a commit.", "queue")
 TOPICS = _gauge("broker_owner_topics", "Programs and channels that an owner has in memory.")
 FOLLOWERS = _gauge("broker_owner_gateways", "Gateways that follow this owner.")
+RELAY_SESSIONS = _gauge(
+    "broker_gateway_relay_sessions",
+    "Sessions of gateways that this gateway feeds in place of owners; each has one an owner.",
+)
 VOTES = _counter("broker_votes_total", "Votes and impressions, by whether they changed a count.", "outcome")
 VOTE_SECONDS = Definition(
     "broker_vote_duration_seconds",
@@ -261,8 +265,8 @@ CATALOGUE = (
     OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, QUOTA_REFUSALS, TASK_RESTARTS, HTTP_RESPONSES,
     HTTP_REQUESTS, HTTP_WAITING, COMMIT_SECONDS, WRITE_SECONDS, HAND_OVER_SECONDS, COMMITTED, DOUBTS,
     LOSSES, GENERATION, QUEUE,
-    QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES, VOTE_SECONDS, TALLIES, DATABASE, DATABASE_MAX, CONNECTIONS,
-    SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
+    QUEUE_BYTES, TOPICS, FOLLOWERS, RELAY_SESSIONS, VOTES, VOTE_SECONDS, TALLIES, DATABASE, DATABASE_MAX,
+    CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
     DELIVERED_BYTES, DELAY_SECONDS, MESSAGES, HANDSHAKES, TLS_HANDSHAKES, CERTIFICATE_EXPIRY, REFUSED,
     NATIVE_VOTES, CLOSES, IMAGES, IMAGE_SECONDS, IMAGE_FETCHES, IMAGE_CRASHES, IMAGE_BYTES, IMAGE_WARMINGS,
     FACE_SEARCHES, FACE_MODELS,

@@ -6,13 +6,14 @@ is in native code (`native/core/src/directory/`), by which a gateway answers `/c
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from broker._native import Gateways as Directory
 from broker.clock import Clock
 from broker.concurrency.single_flight import SingleFlight
 from broker.errors import Unavailable
 from broker.settings import Settings
-from broker.storage.gateways import Gateways
+from broker.storage.gateways import GatewayRow, Gateways
 
 ENDPOINT = "/api/v1/ws"
 
@@ -39,6 +40,11 @@ class KnownGateways:
         self._read_s: float | None = None
         self._tried_s: float | None = None
         self._reading: SingleFlight[str, None] = SingleFlight()
+        self._heard: list[Callable[[Sequence[GatewayRow]], None]] = []
+
+    def on_read(self, heard: Callable[[Sequence[GatewayRow]], None]) -> None:
+        """Have `heard` called with what the database says, whenever it was read."""
+        self._heard.append(heard)
 
     async def advise(self, account: str, program_id: str | None = None) -> tuple[bytes, str | None]:
         """Send a client of `account` to a gateway.
@@ -77,6 +83,8 @@ class KnownGateways:
             return  # the gateways go on without the database, and so does whoever looks for one
         self.directory.set([(row.id, row.url, row.connections, row.draining) for row in rows])
         self._read_s = self._clock.monotonic_s()
+        for heard in self._heard:
+            heard(rows)
 
 
 def url_template(settings: Settings) -> str:

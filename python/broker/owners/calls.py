@@ -10,16 +10,8 @@ from broker.owners.sessions import Follow, PollReply
 from broker.rpc.calls import Calls, SlotCalls
 
 
-class OwnerCalls(SlotCalls, Protocol):
-    """The owner's side is `broker.owners.actor.OwnerActor`; what the calls do is `Owner`'s."""
-
-    async def submit(
-        self, commands: Sequence[CarriedCommand], wait_s: float
-    ) -> list[CommandReply] | BrokerError:
-        """Apply commands in order; each has its own reply."""
-
-    async def nudge(self, account: str, channel: str) -> None:
-        """Have a channel look for news in the database."""
+class SessionCalls(Protocol):
+    """What a gateway asks whom it follows: an owner, or a relay (`broker.owners.relay`)."""
 
     async def open(self, name: str, follows: Sequence[Follow]) -> list[Head | BrokerError] | BrokerError:
         """Open a session of a gateway with the topics that it follows."""
@@ -36,6 +28,18 @@ class OwnerCalls(SlotCalls, Protocol):
     async def leave(self, name: str) -> None:
         """End a session."""
 
+
+class OwnerCalls(SessionCalls, SlotCalls, Protocol):
+    """The owner's side is `broker.owners.actor.OwnerActor`; what the calls do is `Owner`'s."""
+
+    async def submit(
+        self, commands: Sequence[CarriedCommand], wait_s: float
+    ) -> list[CommandReply] | BrokerError:
+        """Apply commands in order; each has its own reply."""
+
+    async def nudge(self, account: str, channel: str) -> None:
+        """Have a channel look for news in the database."""
+
     async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry] | BrokerError:
         """Read older pushes of a topic."""
 
@@ -43,4 +47,5 @@ class OwnerCalls(SlotCalls, Protocol):
         """Where topics stand with everything that was acknowledged; None when that is not certain."""
 
 
+SESSION_CALLS: Calls[SessionCalls] = Calls(SessionCalls)
 OWNER_CALLS: Calls[OwnerCalls] = Calls(OwnerCalls)

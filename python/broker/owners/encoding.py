@@ -63,6 +63,17 @@ def notice_id(params: bytes) -> str:
     return blake2b(params, digest_size=12).hexdigest()
 
 
+def told_id(entry: Entry) -> str | None:
+    """The id that a cursor has of who has taken this entry last; None of one that changes no cursor."""
+    if entry.kind == EntryKind.PUSH:
+        return message_id(entry.params)
+    if entry.kind == EntryKind.RESET:
+        return ""
+    if entry.kind == EntryKind.NOTICE:  # of a channel: a program's topic has none
+        return "" if entry.method == RESUMED else notice_id(entry.params)
+    return None
+
+
 def push_json(epoch: str, program_id: str, push: PushRow) -> bytes:
     """The params of a push that is read back, byte for byte as they were told.
 

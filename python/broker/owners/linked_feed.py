@@ -6,11 +6,15 @@ id of the last message, so that an owner notices if the database has another mes
 any failure (the owner died, a reply does not arrive, the session is unknown) the task opens a new session
 with its current cursors, and the owner sends what was missed. So the sink receives every entry once and in
 order. When the placement changes, a topic goes on at its new owner in the same way.
+
+Where there are many gateways the session may be at a relay instead (`broker.owners.upstreams`). Everything
+else is asked of the owner itself: histories, and where topics stand.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,20 +26,14 @@ from broker.domain.placement import Placement
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
-from broker.owners.encoding import (
-    RESUMED,
-    attributes_entry,
-    gone_entry,
-    message_id,
-    notice_id,
-    parse_attributes,
-)
+from broker.owners.encoding import attributes_entry, gone_entry, parse_attributes, told_id
 from broker.owners.feed import HandOvers, HeadSeen, Sink
 from broker.owners.known_placement import KnownPlacement
 from broker.owners.moved import Moved
 from broker.owners.placement import OWNER
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
 from broker.owners.sessions import POLL_WAIT_S, EntryBatch, Follow, PollReply
+from broker.owners.upstreams import Course, Upstreams
 from broker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -88,12 +86,17 @@ class LinkedFeed:
         links: Sequence[Link] = (),
         *,
         placement: KnownPlacement | None = None,
+        upstreams: Upstreams | None = None,
+        gives_all: bool = False,
     ) -> None:
         """Make a feed.
 
         Args:
             links: the ways to the first owners, one a slot; those to others are Ray's.
             placement: by default that of the settings.
+            upstreams: says which relay to follow in the place of owners; without it, none.
+            gives_all: whether the sink hears all that owners send, attributes that are no news and the names
+                of traces too, to send it on.
         """
         self._settings = settings
         self._clock = clock
@@ -103,6 +106,8 @@ class LinkedFeed:
         self._hand_overs: HandOvers | None = None
         self._links = SlotLinks(OWNER, OWNER_CALLS, links)
         self._polls: dict[int, _Poller] = {}
+        self._upstreams = upstreams
+        self._gives_all = gives_all
         self._placement = placement or KnownPlacement(settings.owners)
         self._placement.on_change(self._follow_moved)
 
@@ -154,11 +159,27 @@ class LinkedFeed:
         """Tell `hand_overs` of what the sink gets."""
         self._hand_overs = hand_overs
 
+    def position(self, topic: str) -> Cursor | None:
+        """The cursor of who has all that the sink was given; None of a topic that is not followed yet."""
+        following = self._followings.get(topic)
+        return None if following is None else following.cursor
+
+    async def touch(self) -> None:
+        """Ask each owner whether it can be reached, and return soon; `silent_s` tells."""
+        await asyncio.gather(*(poller.touch() for poller in self._polls.values()))
+
+    def silent_s(self, topic: str) -> float:
+        """Seconds since the topic's owner, or one that is about to have it, has answered a `touch`."""
+        following = self._followings.get(topic)
+        return 0.0 if following is None else self._clock.monotonic_s() - following.poller.heard_s
+
     async def close(self) -> None:
         """End all sessions and links."""
         self._followings.clear()
         await asyncio.gather(*(poller.close() for poller in self._polls.values()))
         self._links.close()
+        if self._upstreams is not None:
+            self._upstreams.close()
 
     async def _begin(self, following: _Following) -> Head:
         """Follow a topic at its owner, and at the next one when it moves meanwhile."""
@@ -166,7 +187,7 @@ class LinkedFeed:
         while True:
             poller = following.poller
             try:
-                return await poller.follow(following, self._clock, deadline_s)
+                return await poller.follow(following, deadline_s)
             except Moved:
                 if following.poller is poller:
                     raise
@@ -193,13 +214,17 @@ class LinkedFeed:
         index = self._placement.owner_of(topic)
         poller = self._polls.get(index)
         if poller is None:
+            link = self._links[index]
             poller = self._polls[index] = _Poller(
-                self._links[index],
+                link,
+                Course(link, self._upstreams, self._clock),
+                self._clock,
                 f"{self._name}/{index}",
                 self._sink,
                 self._hand_overs,
                 self._forget,
                 self._placement.learn,
+                gives_all=self._gives_all,
             )
         return poller
 
@@ -224,19 +249,31 @@ class LinkedFeed:
 
 
 class _Poller:
-    """The session at one owner."""
+    """The session of one owner's topics: there, or at a relay.
+
+    Attributes:
+        heard_s: when the owner has last answered a `touch`; first, when this was made.
+    """
 
     def __init__(
         self,
         link: Link,
+        course: Course,
+        clock: Clock,
         name: str,
         sink: Sink,
         hand_overs: HandOvers | None,
         forget: Any,
         learn: Callable[[Moved], None],
+        *,
+        gives_all: bool,
     ) -> None:
+        self.heard_s = clock.monotonic_s()
         self._learn = learn
         self._link = link
+        self._course = course
+        self._clock = clock
+        self._gives_all = gives_all
         self._name = name
         self._sink = sink
         self._hand_overs = hand_overs
@@ -251,12 +288,12 @@ class _Poller:
 
     # -- what the feed asks
 
-    async def follow(self, following: _Following, clock: Clock, deadline_s: float) -> Head:
+    async def follow(self, following: _Following, deadline_s: float) -> Head:
         """Raises NotFound, HistoryLost, Unavailable; Moved when the topic has another poller."""
         self._renumber(following)
         self._start()
         delays = Delays(_RETRY)
-        while (left_s := deadline_s - clock.monotonic_s()) > 0:
+        while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
             reply = await self._try_follow(following, min(left_s, _CALL_S))
             if following.is_over:
                 raise Unavailable("the topic was unfollowed meanwhile", retry_after_s=1)
@@ -268,6 +305,10 @@ class _Poller:
                 return self._activate(following, reply)
             if reply is not None and not isinstance(reply, Unavailable):
                 raise reply
+            if reply is not None and self._course.is_relayed:
+                self._life += 1  # so that other topics' refusals by this session are no further ones
+                self._course.refused()
+                self.open_anew()
             await delays.wait(left_s)
             self._renumber(following)
         raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
@@ -306,7 +347,7 @@ class _Poller:
                 await self._opened.wait()
             life = self._life
             follow = Follow(following.number, following.topic, following.start, strict=True)
-            replies = await self._link.call("follow", self._session, [follow], timeout_s=wait_s)
+            replies = await self._course.link.call("follow", self._session, [follow], timeout_s=wait_s)
         except (TimeoutError, LinkLost):
             return None
         if replies is None or life != self._life:
@@ -350,7 +391,8 @@ class _Poller:
     async def unfollow(self, following: _Following) -> None:
         """Tell the owner; one that cannot be told keeps sending, and is told again then."""
         try:
-            await self._link.call("unfollow", self._session, [following.number], timeout_s=_LEAVE_S)
+            link, numbers = self._course.link, [following.number]
+            await link.call("unfollow", self._session, numbers, timeout_s=_LEAVE_S)
         except LinkLost:
             self._strays.add(following.number)
 
@@ -364,16 +406,20 @@ class _Poller:
             if head is not None:
                 seen(topic, head)
 
+    async def touch(self) -> None:
+        """Ask the owner anything."""
+        try:
+            await self._link.call("heads", [], timeout_s=_HEADS_S)
+        except LinkLost:
+            return
+        self.heard_s = self._clock.monotonic_s()
+
     async def close(self) -> None:
         """Leave the owner."""
         self._followings.clear()
-        if self._task is None:
-            return
-        await cancel_and_wait(self._task)
-        try:
-            await self._link.call("leave", self._session, timeout_s=_LEAVE_S)
-        except LinkLost:
-            return  # it forgets the session by itself
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+            await self._leave(self._session)
 
     # -- the task
 
@@ -387,11 +433,17 @@ class _Poller:
             await self._wanted.wait()
             try:
                 if await self._open():
+                    self._course.opened()
                     self._opened.set()
                     delays.reset()
                     await self._poll()
+                elif self._course.is_relayed:
+                    self._course.refused()
+                    await self._leave(self._session)
             except LinkLost as error:
-                _log.info("owner_lost", extra={"session": self._session, "call": str(error)})
+                self._course.lost()
+                event = "relay_lost" if self._course.is_relayed else "owner_lost"
+                _log.info(event, extra={"session": self._session, "call": str(error)})
             except Exception:
                 _log.exception("poll_failed", extra={"session": self._session})
             finally:
@@ -406,13 +458,14 @@ class _Poller:
             False when the owner cannot yet.
         """
         self._life += 1
+        self._course.choose()
         active = [following for following in self._followings.values() if following.cursor is not None]
         follows = [Follow(following.number, following.topic, following.cursor) for following in active]
         replies: list[Any] = []
         for start in range(0, max(1, len(follows)), _OPEN_PAGE):
             page = follows[start : start + _OPEN_PAGE]
             method = "open" if start == 0 else "follow"
-            reply = await self._link.call(method, self._session, page, timeout_s=_CALL_S)
+            reply = await self._course.link.call(method, self._session, page, timeout_s=_CALL_S)
             if not isinstance(reply, list):
                 return False
             replies += reply
@@ -436,10 +489,10 @@ class _Poller:
         return True
 
     async def _poll(self) -> None:
-        """Poll until the session is unknown or nothing is followed. Raises LinkLost."""
-        ack = 0
+        """Poll until the session is unknown or belongs elsewhere, or nothing is followed. Raises LinkLost."""
+        ack, link = 0, self._course.link
         while self._wanted.is_set():
-            reply = await self._link.call("poll", self._session, ack, timeout_s=POLL_WAIT_S + _POLL_GRACE_S)
+            reply = await link.call("poll", self._session, ack, timeout_s=POLL_WAIT_S + _POLL_GRACE_S)
             if isinstance(reply, BrokerError):
                 await asyncio.sleep(_RETRY.cap_s / 4)
                 continue
@@ -448,8 +501,19 @@ class _Poller:
             ack = self._take(reply)
             if self._strays:
                 strays = list(self._strays)
-                await self._link.call("unfollow", self._session, strays, timeout_s=_CALL_S)
+                await link.call("unfollow", self._session, strays, timeout_s=_CALL_S)
                 self._strays.difference_update(strays)
+            if not self._course.is_best:
+                session = self._session
+                self._opened.clear()
+                self._life += 1  # what is being asked of this session is asked again of the next one
+                await self._leave(session)
+                return
+
+    async def _leave(self, session: str) -> None:
+        """End the session; who cannot be told forgets it by itself."""
+        with suppress(LinkLost):
+            await self._course.link.call("leave", session, timeout_s=_LEAVE_S)
 
     def _take(self, reply: PollReply) -> int:
         for batch in reply.batches:
@@ -470,6 +534,8 @@ class _Poller:
 
     def _hand_over(self, following: _Following, entries: Sequence[Entry]) -> None:
         news = [entry for entry in entries if self._is_news(following, entry)]
+        if self._gives_all:
+            news = list(entries)
         if not news or following.is_over:
             return
         if news[-1].kind == EntryKind.GONE:
@@ -495,15 +561,8 @@ class _Poller:
 
 def _after(cursor: Cursor, batch: EntryBatch) -> Cursor:
     """The cursor of who had everything up to `cursor` and has taken a batch."""
-    id_ = cursor.id
     for entry in reversed(batch.entries):
-        if entry.kind == EntryKind.PUSH:
-            id_ = message_id(entry.params)
-            break
-        if entry.kind == EntryKind.RESET:
-            id_ = ""
-            break
-        if entry.kind == EntryKind.NOTICE:  # of a channel: a program's topic has none
-            id_ = "" if entry.method == RESUMED else notice_id(entry.params)
-            break
-    return Cursor(batch.epoch, batch.seq, id_, cursor.uid)
+        id_ = told_id(entry)
+        if id_ is not None:
+            return Cursor(batch.epoch, batch.seq, id_, cursor.uid)
+    return Cursor(batch.epoch, batch.seq, cursor.id, cursor.uid)

@@ -22,6 +22,11 @@ def channel_topic(account: str, channel: str) -> str:
     return f"{account}/channel/{channel}"
 
 
+def is_channel(topic: str) -> bool:
+    """Whether a topic is a channel's, whose entries have no numbers of their own."""
+    return topic.partition("/")[2].startswith("channel/")
+
+
 PROGRAMS_CHANNEL = "programs"
 STORAGE_CHANNEL = "storage:"
 """What the name of a project's storage channel begins with; the project's id follows."""

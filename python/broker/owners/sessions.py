@@ -65,15 +65,16 @@ class Following:
 
     __slots__ = ("epoch", "number", "offset", "seq", "session", "topic")
 
-    def __init__(self, session: "GatewaySession", follow: Follow, topic: Topic) -> None:
+    def __init__(self, session: "GatewaySession", follow: Follow, topic: Topic, offset: int | None) -> None:
         self.session = session
         self.number = follow.number
         self.topic = topic
         head = topic.head()
         cursor = follow.cursor or Cursor(head.epoch, head.seq)
         self.epoch, self.seq = cursor.epoch, cursor.seq
-        is_at_head = (cursor.epoch, cursor.seq) == (head.epoch, head.seq)
-        self.offset = topic.log.end if is_at_head else None
+        if offset is None and (cursor.epoch, cursor.seq) == (head.epoch, head.seq):
+            offset = topic.log.end
+        self.offset = offset
 
     def wake(self) -> None:
         """Tell the session that there is something to read."""
@@ -103,13 +104,17 @@ class GatewaySession:
             self._news_s = self._clock.monotonic_s()
             self.news.set()
 
-    def follow(self, follow: Follow, topic: Topic) -> Head:
-        """Begin or begin again; returns the head after which entries will come."""
+    def follow(self, follow: Follow, topic: Topic, offset: int | None = None) -> Head:
+        """Begin or begin again; returns the head after which entries will come.
+
+        Args:
+            offset: in the topic's log of what comes after the cursor, where that is known.
+        """
         self.unfollow(follow.number)
-        position = Following(self, follow, topic)
+        position = Following(self, follow, topic, offset)
         self.positions[follow.number] = position
         topic.waiters.add(position)
-        if position.offset is None:
+        if position.offset != topic.log.end:
             position.wake()
         head = topic.head()
         if follow.cursor is None:
@@ -271,6 +276,10 @@ class GatewaySessions:
         """The session, or None when it was never opened here or has ended."""
         return self._sessions.get(name)
 
+    def all(self) -> list[GatewaySession]:
+        """The sessions as they are now."""
+        return list(self._sessions.values())
+
     def close(self, name: str) -> None:
         """End a session; an unknown one is ignored."""
         session = self._sessions.pop(name, None)
@@ -285,6 +294,6 @@ class GatewaySessions:
     def sweep(self) -> None:
         """End sessions that have not polled for long."""
         limit_s = self._clock.monotonic_s() - SESSION_LIFETIME_S
-        for session in list(self._sessions.values()):
+        for session in self.all():
             if session.used_s < limit_s:
                 self.close(session.name)

@@ -13,8 +13,8 @@ _FORGET_AFTER_S = 3_600
 
 # Processes of the version before read `figures`, which nobody writes any more.
 _BEAT = """
-INSERT INTO gateways (id, url, connections, draining, failing, figures, seen)
-VALUES ($1, $2, $3, $4, $5, '{}', clock_timestamp())
+INSERT INTO gateways (id, url, connections, draining, failing, actor, figures, seen)
+VALUES ($1, $2, $3, $4, $5, $6, '{}', clock_timestamp())
 ON CONFLICT (id) DO UPDATE SET url = excluded.url, connections = excluded.connections,
     draining = excluded.draining, failing = excluded.failing, seen = excluded.seen
 """
@@ -23,7 +23,7 @@ DELETE FROM gateways WHERE abs(extract(epoch FROM clock_timestamp() - seen)) > $
 """
 _REMOVE = "DELETE FROM gateways WHERE id = $1"
 _LIST = """
-SELECT id, url, connections, draining, failing FROM gateways
+SELECT id, url, connections, draining, failing, actor FROM gateways
 WHERE abs(extract(epoch FROM clock_timestamp() - seen)) < $1
 ORDER BY connections, id
 """
@@ -39,6 +39,7 @@ class GatewayRow:
         connections: open ones, as of its last heartbeat.
         draining: takes no new connections any more.
         failing: names of its long-lived tasks that end again and again.
+        actor: the name by which other gateways find its process, to follow it; empty when none can.
     """
 
     id: str
@@ -46,6 +47,7 @@ class GatewayRow:
     connections: int
     draining: bool
     failing: tuple[str, ...] = ()
+    actor: str = ""
 
 
 class Gateways(Repository):
@@ -54,7 +56,13 @@ class Gateways(Repository):
     async def beat(self, gateway: GatewayRow) -> None:
         """Say that `gateway` is alive and how it is."""
         await self._database.execute(
-            _BEAT, gateway.id, gateway.url, gateway.connections, gateway.draining, gateway.failing
+            _BEAT,
+            gateway.id,
+            gateway.url,
+            gateway.connections,
+            gateway.draining,
+            gateway.failing,
+            gateway.actor,
         )
 
     async def remove(self, gateway_id: str) -> None:
@@ -67,6 +75,13 @@ class Gateways(Repository):
         """The gateways with a heartbeat in the last 10 seconds, least connections first."""
         rows = await self._database.fetch(_LIST, STALE_AFTER_S)
         return [
-            GatewayRow(row["id"], row["url"], row["connections"], row["draining"], tuple(row["failing"]))
+            GatewayRow(
+                row["id"],
+                row["url"],
+                row["connections"],
+                row["draining"],
+                tuple(row["failing"]),
+                row["actor"],
+            )
             for row in rows
         ]
