@@ -9,7 +9,7 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks docs picture pictures screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack gameday lock manifests dashboards observability audit clean
+.PHONY: help check wheel hooks docs picture pictures screens demo test build lint bench bench-peers soak adversity audience cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack gameday lock manifests dashboards observability audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -175,6 +175,9 @@ adversity: build ## Two nodes, of which one is cut off and dies; standbys that l
 	$(BIN)/python -m tests.adversity.two_nodes
 	$(BIN)/python -m tests.adversity.failover
 	$(BIN)/python -m tests.adversity.two_products
+
+audience: build ## 30,000 viewers of one program and 100 x 100 of others on three nodes, with votes; AUDIENCE="--viewers 3000" and so on. As root.
+	$(BIN)/python -m tests.cluster.audience $(AUDIENCE)
 
 cluster: build ## Three nodes with addresses of their own, of which one dies, is cut off, is slow; SCENES="--relay-from 1 node-dies" and so on. As root.
 	$(BIN)/python -m tests.cluster $(SCENES)

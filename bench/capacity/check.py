@@ -1,8 +1,7 @@
 """The model against runs: those that stand in bench/README.md, and short ones of one gateway and two.
 
-No run of three nodes has been measured: `make cluster` has three, on one machine and for faults. What runs
-can show on one machine is that the load of gateways adds up, and that the owner's grows by the same for
-each.
+Three nodes of one machine (`tests.cluster.audience`) are among the former. What one machine can show is that
+the load of gateways adds up, and that the owner's grows by the same for each.
 """
 
 from collections.abc import Callable
@@ -52,7 +51,8 @@ def compare_recorded(constants: Constants) -> list[Comparison]:
 
     `sustained`: 19,700 viewers of one gateway, and 39,400 of two. `one-program` and `viewers`: 50,000 and
     100,000 on the same two cores. `disruption`: 10,000 viewers for a minute, 120 messages, 32,291 cuts;
-    127,635 were replayed, which come with the reply to `subscribe` and cost no delivery.
+    127,635 were replayed, which come with the reply to `subscribe` and cost no delivery. `audience`: 20
+    broadcasts to 20,000 viewers at two of three nodes, and to 30,000 at all three.
     """
     live_per_s = (10_000 * 120 - 127_635) / 60
     cut_us = live_per_s * constants["delivery_cpu_us"] + 32_291 / 60 * constants["join_cpu_us"]
@@ -64,6 +64,7 @@ def compare_recorded(constants: Constants) -> list[Comparison]:
         Comparison("last of 100,000 viewers, from 50,000", 2 * 287, 600, "ms"),
         Comparison("a broadcast to 100,000, from 50,000", 100_000 * 6.6 * US, 100_000 * 7.2 * US, "CPU s"),
         Comparison("10,000 viewers who are cut all the time", cut_us * US, 0.14, "cores of the gateway"),
+        Comparison("20 broadcasts by three nodes, from two (audience)", 1.5 * 3.88, 5.48, "CPU s"),
     ]
 
 
