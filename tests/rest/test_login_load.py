@@ -115,6 +115,7 @@ async def test_wrong_log_ins_of_one_address_delay_others_by_one(
     argon2.released.set()
     assert await right in (200, 201)
     assert {answer.status_code for answer in await asyncio.gather(*wrong)} == {401, 429}
-    # Those that had begun, one whose turn it was, and one that the other thread may take meanwhile.
-    assert argon2.passwords.index(PASSWORD.encode()) <= THREADS + 1
+    # After those that had begun, and one whose turn it was. On a busy machine its thread may wait for a
+    # processor while the other thread goes on; without turns it would be behind all of them.
+    assert argon2.passwords.index(PASSWORD.encode()) < LOG_INS // 2
     assert len(argon2.passwords) > THREADS + 3
