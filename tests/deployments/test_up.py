@@ -208,7 +208,7 @@ def reload(instance: Instance) -> tuple[int, str]:
     return done.returncode, done.stderr if done.returncode else done.stdout
 
 
-def parts(instance: Instance) -> set[int]:
+def list_parts(instance: Instance) -> set[int]:
     """The processes of what a reload exchanges."""
     return {each.pid for kind in ("owner", "gateway", "API replica") for each in find(instance, TITLES[kind])}
 
@@ -292,11 +292,11 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     assert_batches_have_two_events(instance)
 
     # Nonsense changes nothing, and is named.
-    before = parts(instance)
+    before = list_parts(instance)
     settings.write_text("BROKER_BATCH_LIMIT_EVENTS=none\n")
     status, told = reload(instance)
     assert (status, "BROKER_BATCH_LIMIT_EVENTS=none: must be a whole number" in told) == (1, True)
-    assert parts(instance) <= before
+    assert list_parts(instance) <= before
     assert_batches_have_two_events(instance)
     settings.write_text("")
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -258,8 +258,8 @@ class Parts:
                 self._term = command["term"]
                 self._dsn.set_result(command["dsn"])
             elif command.get("do") == "roll":
-                settings = Settings.load(command["settings"], refuses_unknown=False)
-                if not self._leased.run_once("update", partial(self._roll, settings)):
+                roll = partial(self._roll, command.get("settings"))
+                if not self._leased.run_once("update", roll):
                     tell({"updated": "no update now: the lease of the conductor has lapsed; try again"})
             elif command.get("do") == "stop":
                 break
@@ -268,17 +268,21 @@ class Parts:
             self._is_abandoned = self._local is None
         self._stopping.set()
 
-    async def _roll(self, settings: Settings) -> None:
+    async def _roll(self, settings: Mapping[str, str] | None) -> None:
         """Exchange gateways, replicas, owners and counters for some with these settings.
 
         A second request waits for the first. One that fails leaves the former settings to what is started
         later; what was exchanged before has the new ones.
+
+        Args:
+            settings: as an environment; None, as a `broker up` of older code has it, is no change.
         """
         outcome = "it was broken off, as the lease of the conductor has lapsed"
         try:
             async with self._rolls:
                 former = self._settings
-                self._use(settings)
+                if settings is not None:
+                    self._use(Settings.load(settings, refuses_unknown=False))
                 try:
                     await self._exchange()
                     outcome = ""
