@@ -31,7 +31,7 @@ def open_workers(**config: object) -> Workers:
 
 
 def as_file(data: bytes) -> BodyFile:
-    return BodyFile.of_bytes(data)
+    return BodyFile.of_parts([data])
 
 
 def children() -> list[psutil.Process]:
