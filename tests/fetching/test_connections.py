@@ -230,6 +230,15 @@ async def test_what_nobody_asked_for_ends_a_connection(raw: bytes) -> None:
         assert servers[0].connections == 2
 
 
+async def test_what_comes_between_two_requests_ends_a_connection() -> None:
+    async with stage_of(10, 1) as (fetcher, servers, requests):
+        await fetcher.fetch(requests[0])
+        servers[0].open[0].write(b"HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n")
+        await until(lambda: still_open(servers) == [0])
+        assert (await fetcher.fetch(requests[0])).body == b"ok"
+        assert servers[0].connections == 2
+
+
 async def test_idle_connections_make_no_request_dearer() -> None:
     """It calls as many functions with forty idle connections to other servers as with five."""
     counts = []

@@ -215,8 +215,11 @@ class ConnectionPool:
 
 
 def _is_readable(connection: Any) -> bool:
-    """Whether a read would return at once: with bytes, or with the end; a closed socket counts as such."""
-    descriptor = connection.fileno()
+    """Whether a read would return at once: with bytes, or with the end; a closed socket counts as such.
+
+    uvloop has none any more once TLS is closed.
+    """
+    descriptor = -1 if connection is None else connection.fileno()
     if descriptor < 0:
         return True
     poll = select.poll()
