@@ -223,6 +223,7 @@ RULES: Mapping[str, SettingRule] = {
     "gateway_send": _choice("auto", "io_uring", "send"),
     "faces_models": SettingRule(_is_directory, "a directory that exists"),
     "faces_detector": _choice("ssd", "tiny"),
+    "images_shrink": _choice("fine", "fast"),
     "fetch_allow_hosts": _HOSTS,
     "identity_allow_hosts": _HOSTS,
     "images_allow_hosts": _HOSTS,

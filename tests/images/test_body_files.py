@@ -3,6 +3,7 @@
 import gc
 import mmap
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -40,7 +41,10 @@ def stored(directory: Path, body: bytes) -> tuple[DiskCache[Head], BodyFile]:
 def test_the_other_end_gets_all_bytes_and_no_more(tmp_path: Path, size: int) -> None:
     body = os.urandom(size)
     cache, on_disk = stored(tmp_path, body)
-    for each in (on_disk, BodyFile.of_bytes(body)):
+    parts = [body[:10], b"", body[10:]]
+    written = cache.write_and_open("a", Head("x"), parts)
+    assert written is not None
+    for each in (on_disk, written, BodyFile.of_parts(parts)):
         assert (each.size_bytes, each.read(), bytes(passed(each))) == (size, body, body)
     assert cache.read("a") == (Head("x"), body)
 
@@ -53,8 +57,34 @@ def test_what_is_open_stays_as_it_was(tmp_path: Path) -> None:
     assert bytes(passed(body)) == b"before"
 
 
+def test_more_parts_than_one_call_takes_are_written(tmp_path: Path) -> None:
+    parts = [b"%d," % at for at in range(3_000)]
+    cache, _ = stored(tmp_path, b"before")
+    assert cache.write_and_open("a", Head("y"), parts) is not None
+    assert cache.read("a") == (Head("y"), b"".join(parts))
+    assert BodyFile.of_parts(parts).read() == b"".join(parts)
+
+
+def test_a_file_of_the_cache_cannot_be_changed(tmp_path: Path) -> None:
+    cache, kept = stored(tmp_path, b"body")
+    written = cache.write_and_open("b", Head("x"), [b"body"])
+    assert written is not None
+    for body in (kept, written):
+        with pytest.raises(OSError, match="descriptor"):  # that is not open for writing
+            os.pwrite(body.descriptor, b"x", body.offset)
+
+
+def test_what_the_disk_does_not_take_is_not_open(tmp_path: Path) -> None:
+    cache, _ = stored(tmp_path / "cache", b"body")
+    shutil.rmtree(tmp_path / "cache")
+    assert not cache.has("a")
+    (tmp_path / "cache").write_text("a file in its place")
+    assert cache.write_and_open("a", Head("x"), [b"body"]) is None
+    assert not cache.has("a")
+
+
 def test_a_file_of_memory_cannot_be_changed() -> None:
-    body = BodyFile.of_bytes(b"body")
+    body = BodyFile.of_parts([b"body"])
     with pytest.raises(OSError, match="not permitted"):
         os.pwrite(body.descriptor, b"x", 0)
     with pytest.raises(OSError, match="not permitted"):

@@ -113,6 +113,11 @@ def test_settings_of_faces_are_a_part_of_the_name(tmp_path: Path) -> None:
     assert len(names) == 3  # how long a search may take changes no face
 
 
+def test_how_jpegs_are_shrunk_is_a_part_of_the_name() -> None:
+    assert find_renderer(Settings()) == find_renderer(Settings(images_shrink="fine"))
+    assert find_renderer(Settings()).pixels != find_renderer(Settings(images_shrink="fast")).pixels
+
+
 def test_other_code_has_another_name(tmp_path: Path) -> None:
     room = Path(images.__file__).parent
     for file in room.rglob("*.py"):

@@ -1,5 +1,6 @@
 """What comes out of libvips: sizes, colours, frames, and what is refused."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -207,6 +208,35 @@ def test_a_jpegs_decoder_shrinks_no_more_than_sharps() -> None:
         step = next(step for step in (8, 4, 2, 1) if factor >= step)
         theirs = step // 2 if step > 1 and int(factor) == step else step
         assert jpeg_shrink(factor) <= theirs, factor
+
+
+@pytest.mark.parametrize(
+    ("factor", "fine", "fast"),
+    [(1.9, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 4), (5, 4, 4), (8, 4, 8), (12, 8, 8)],
+)
+def test_a_jpegs_decoder_shrinks_as_far_as_it_can_where_that_was_chosen(
+    factor: float, fine: int, fast: int
+) -> None:
+    assert (jpeg_shrink(factor), jpeg_shrink(factor, is_fast=True)) == (fine, fast)
+
+
+def shrunk_fast(data: bytes, options: str) -> pyvips.Image:
+    return opened(render(check_picture(data, LIMITS, shrinks_fast=True), parse_options(options), ()))
+
+
+def test_a_picture_that_is_shrunk_fast_is_what_its_decoder_makes_of_it() -> None:
+    data = bytes(photograph(1_600, 1_200).jpegsave_buffer(Q=95))
+    decoded = pyvips.Image.new_from_buffer(data, "", shrink=4)
+    assert decibels(shrunk_fast(data, "w=400,f=png"), decoded) == math.inf
+    assert decibels(opened(ask(data, "w=400,f=png")), decoded) < 50
+
+
+@pytest.mark.parametrize("size", [(1_603, 1_207), (1_650, 1_100), (801, 603)])
+def test_a_picture_that_is_shrunk_fast_is_nearly_what_the_filter_makes_of_it(size: tuple[int, int]) -> None:
+    data = bytes(photograph(*size).jpegsave_buffer(Q=95))
+    seen = shrunk_fast(data, "w=400,f=png")
+    whole = pyvips.Image.new_from_buffer(data, "")
+    assert decibels(seen, whole.reduce(whole.width / seen.width, whole.height / seen.height)) > 34
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

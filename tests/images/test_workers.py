@@ -1,6 +1,7 @@
 """Processes that decode: what they may not do, and what their end costs."""
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
 from broker.images.workers import KeptPicture, WorkerConfig, Workers
 from tests.images.decoder_processes import decoders_of
-from tests.images.pictures import animation, gradient
+from tests.images.pictures import animation, decibels, gradient, photograph
 
 SMALL = bytes(gradient(64, 48).pngsave_buffer())
 RENDER = Job("render", DecodeLimits(), parse_options("w=50,f=jpg"))
@@ -31,7 +32,7 @@ def open_workers(**config: object) -> Workers:
 
 
 def as_file(data: bytes) -> BodyFile:
-    return BodyFile.of_bytes(data)
+    return BodyFile.of_parts([data])
 
 
 def children() -> list[psutil.Process]:
@@ -51,6 +52,22 @@ def test_a_child_that_has_ended_is_not_taken_for_a_decoder() -> None:
     with subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
         assert not children()
+
+
+def test_pictures_are_shrunk_fast_where_that_was_chosen() -> None:
+    async def ask(*, shrinks_fast: bool) -> bytes:
+        workers = open_workers(shrinks_fast=shrinks_fast)
+        try:
+            return (await workers.run(job, as_file(data)))[1]
+        finally:
+            await workers.close()
+
+    data = bytes(photograph(800, 600).jpegsave_buffer(Q=95))
+    job = Job("render", DecodeLimits(), parse_options("w=200,f=png"))
+    fast, fine = (asyncio.run(ask(shrinks_fast=chosen)) for chosen in (True, False))
+    decoded = pyvips.Image.new_from_buffer(data, "", shrink=4)
+    assert decibels(pyvips.Image.new_from_buffer(fast, ""), decoded) == math.inf
+    assert decibels(pyvips.Image.new_from_buffer(fine, ""), decoded) < 50
 
 
 def test_a_picture_is_made_described_and_previewed() -> None:

@@ -15,7 +15,11 @@ from broker.images.workers import WorkerConfig, Workers
 def main() -> None:
     """Serve until the input ends."""
     workers = Workers(WorkerConfig(processes=1, jobs=1_000_000))
-    opened = lru_cache(1)(BodyFile.of_bytes)  # a source is an open file; the others have it in memory, too
+
+    @lru_cache(1)  # a source is an open file; the others have it in memory, too
+    def opened(source: bytes) -> BodyFile:
+        return BodyFile.of_parts([source])
+
     with asyncio.Runner() as runner:
 
         def transform(source: bytes, format_: str) -> bytes:

@@ -125,6 +125,7 @@ async def open_service(
             settings.images_processes,
             memory_bytes=settings.images_process_bytes,
             wall_s=settings.images_timeout_s,
+            shrinks_fast=settings.images_shrink == "fast",
         )
     )
     stack.push_async_callback(workers.close)

@@ -5,47 +5,65 @@ is noticed at the limit and not afterwards.
 """
 
 import zlib
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 from broker.fetching.errors import TooLarge, UpstreamFailed
 
 ACCEPTED_ENCODINGS = "gzip, deflate"
 _STEP_BYTES = 1 << 16
+_PIECE_BYTES = 32 << 10  # a server that sends single bytes does not have an object kept for each
 
 
-async def read_reply_body(
-    chunks: AsyncIterable[bytes],
-    encoding: str,
-    limit_bytes: int,
-    count: Callable[[int], None] | None = None,
-) -> bytes:
-    """The whole unpacked body.
+class BodyReader:
+    """Takes one body in parts, as they come.
 
     Args:
         encoding: the value of `Content-Encoding`; empty for none.
+        limit_bytes: that the body may have, as sent and unpacked.
         count: called with the number of bytes that are kept, before they are; raises to refuse them.
-
-    Raises:
-        TooLarge: over the limit, as sent or unpacked.
-        UpstreamFailed: packed in a way that was not asked for, or broken.
     """
-    unpacker = _build_unpacker(encoding)
-    parts: list[bytes] = []
-    sent_bytes = kept_bytes = 0
-    async for chunk in chunks:
-        sent_bytes += len(chunk)
-        if sent_bytes > limit_bytes:
-            raise too_large(limit_bytes)
-        for part in [chunk] if unpacker is None else unpacker.unpack(chunk):
-            kept_bytes += len(part)
-            if kept_bytes > limit_bytes:
-                raise too_large(limit_bytes)
-            if count is not None:
-                count(len(part))
-            parts.append(part)
-    if unpacker is not None and unpacker.is_truncated:
-        raise _broken()
-    return b"".join(parts)
+
+    def __init__(self, encoding: str, limit_bytes: int, count: Callable[[int], None] | None = None) -> None:
+        """Raises UpstreamFailed: it is packed in a way that was not asked for."""
+        self._unpacker = _build_unpacker(encoding)
+        self._limit_bytes = limit_bytes
+        self._count = count
+        self._parts: list[bytes] = []
+        self._gathered = bytearray()  # too little for a part
+        self._sent_bytes = self._kept_bytes = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Take what came.
+
+        Raises:
+            TooLarge: over the limit, as sent or unpacked.
+            UpstreamFailed: it cannot be unpacked.
+        """
+        self._sent_bytes += len(chunk)
+        if self._sent_bytes > self._limit_bytes:
+            raise too_large(self._limit_bytes)
+        for part in [chunk] if self._unpacker is None else self._unpacker.unpack(chunk):
+            self._kept_bytes += len(part)
+            if self._kept_bytes > self._limit_bytes:
+                raise too_large(self._limit_bytes)
+            if self._count is not None:
+                self._count(len(part))
+            self._keep(part)
+
+    def finish(self) -> tuple[bytes, ...]:
+        """The unpacked body in parts, once all of it has come. Raises UpstreamFailed: bytes are missing."""
+        if self._unpacker is not None and self._unpacker.is_truncated:
+            raise _broken()
+        return (*self._parts, bytes(self._gathered)) if self._gathered else tuple(self._parts)
+
+    def _keep(self, part: bytes) -> None:
+        if len(part) >= _PIECE_BYTES and not self._gathered:
+            self._parts.append(part)
+            return
+        self._gathered += part
+        if len(self._gathered) >= _PIECE_BYTES:
+            self._parts.append(bytes(self._gathered))
+            self._gathered.clear()
 
 
 def too_large(limit_bytes: int) -> TooLarge:

@@ -7,20 +7,23 @@ redirect to another server carries none of the caller's headers that could be se
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
-import httpcore
 import httpx
 
 from broker.concurrency.shares import NOBODY, Asker
 from broker.fetching.addresses import IpAddress, is_public
-from broker.fetching.bodies import ACCEPTED_ENCODINGS, read_reply_body, too_large
+from broker.fetching.bodies import ACCEPTED_ENCODINGS, BodyReader, too_large
+from broker.fetching.connections import READ_BYTES, Connection, ConnectionPool
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout
 from broker.fetching.lookups import Lookups
-from broker.fetching.network import ADDRESS, CheckedNetwork, Hop, Resolve
+from broker.fetching.network import CheckedNetwork, Hop, Resolve
+from broker.fetching.reply_parser import ReplyHead, ReplyParser
 from broker.fetching.urls import DEFAULT_PORTS, AllowList, ParsedUrl, parse_url
 
 MAX_REDIRECTS = 5
@@ -28,6 +31,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _DOCUMENT_S = 5.0
 _DOCUMENT_BYTES = 256 << 10  # key sets have a few KiB
 _NO_BODY = frozenset({204, 304})
+_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00-\x08\x0a-\x1f\x7f]*")  # RFC 9110, section 5
+_TARGET = re.compile(rb"[\x21-\x7e]+")
 _LAST_STATUS = 599  # RFC 9110, section 15
 _KEEPALIVE_S = 5.0  # shorter than servers keep their ends, so that few requests meet a closed connection
 # What tells nothing of who asks; the rest stays with the server it was meant for.
@@ -93,16 +98,27 @@ class Fetched:
 
     Attributes:
         headers: of the last hop, names in lower case, repeated ones joined by a comma.
-        body: unpacked.
+        parts: of the body, unpacked. For a large one, to make one piece of them takes half as long as to
+            receive them: the system has to find memory for it.
         url: of the last hop.
         hops: all servers that were asked, in this order.
     """
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    parts: tuple[bytes, ...]
     url: str
     hops: tuple[Hop, ...] = ()
+
+    @property
+    def body(self) -> bytes:
+        """The body in one piece."""
+        return b"".join(self.parts)
+
+    @property
+    def body_bytes(self) -> int:
+        """How long the body is."""
+        return sum(map(len, self.parts))
 
 
 class Fetcher:
@@ -123,20 +139,29 @@ class Fetcher:
         judge: Callable[[IpAddress], bool] = is_public,
     ) -> None:
         config = config or FetchConfig()
-        self._connect_s = config.connect_s
+        buffer = memoryview(bytearray(READ_BYTES))
+        tls = tls or httpx.create_ssl_context()
+        tls.set_alpn_protocols(["http/1.1"])
         self._lookups = Lookups()
-        self._network = CheckedNetwork(config.allow, config.ports, resolve or self._lookups.resolve, judge)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls or httpx.create_ssl_context(),
-            max_connections=config.connections,
-            max_keepalive_connections=config.connections // 5,
-            keepalive_expiry=_KEEPALIVE_S,
-            network_backend=self._network,
+        self._network = CheckedNetwork(
+            config.allow,
+            config.ports,
+            resolve or self._lookups.resolve,
+            tls,
+            config.connect_s,
+            partial(Connection, buffer),
+            judge,
+        )
+        self._pool = ConnectionPool(
+            self._network.connect,
+            most=config.connections,
+            most_idle=config.connections // 5,
+            idle_s=_KEEPALIVE_S,
         )
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._pool.aclose()
+        self._pool.close()
         self._lookups.close()
 
     async def __aenter__(self) -> Self:
@@ -202,53 +227,45 @@ class Fetcher:
         raise UpstreamFailed(f"the upstream redirects more than {MAX_REDIRECTS} times")
 
     async def _ask(self, request: FetchRequest, target: ParsedUrl) -> Fetched:
-        url = httpcore.URL(
-            scheme=target.scheme.encode(),
-            host=target.host.encode(),
-            port=None if target.port == DEFAULT_PORTS[target.scheme] else target.port,
-            target=target.path,
-        )
-        headers = {**request.headers, "accept-encoding": ACCEPTED_ENCODINGS}
+        head = _request_head(request, target)
+        parser = ReplyParser(partial(_begin, request), is_head=request.method == "HEAD")
         try:
-            async with self._pool.stream(
-                request.method,
-                url,
-                headers=[(name.encode("ascii"), _encoded(value)) for name, value in headers.items()],
-                content=request.body,
-                extensions={"timeout": {"connect": self._connect_s}},
-            ) as reply:
-                return await _read(reply, request, target)
-        except httpcore.TimeoutException as error:
+            async with self._pool.taken(target.origin) as connection:
+                await connection.exchange(head + (request.body or b""), parser)
+                hop = Hop(target.host, target.port, connection.address)
+        except TimeoutError as error:
             raise UpstreamTimeout("the upstream does not accept connections", log_text=repr(error)) from error
-        except (httpcore.NetworkError, httpcore.ProtocolError) as error:
+        except OSError as error:
             raise UpstreamFailed("the upstream cannot be reached", log_text=repr(error)) from error
+        return Fetched(parser.head.status, parser.head.headers, parser.body(), target.text, (hop,))
 
 
-async def _read(reply: httpcore.Response, request: FetchRequest, target: ParsedUrl) -> Fetched:
-    headers = _headers(reply.headers)
-    if reply.status < 200:
-        raise UpstreamFailed("the upstream changes the protocol")
-    if reply.status > _LAST_STATUS:
+def _request_head(request: FetchRequest, target: ParsedUrl) -> bytes:
+    """The request up to its body (RFC 9112, section 3)."""
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    port = "" if target.port == DEFAULT_PORTS[target.scheme] else f":{target.port}"
+    headers = {"host": f"{host}{port}", **request.headers, "accept-encoding": ACCEPTED_ENCODINGS}
+    if request.body is not None:
+        headers["content-length"] = str(len(request.body))
+    lines = [b"%b: %b" % (name.encode("utf-8"), _encoded(value).strip()) for name, value in headers.items()]
+    if not _TARGET.fullmatch(target.path) or not all(map(_HEADER.fullmatch, lines)):
+        raise UpstreamFailed("the request cannot be sent", log_text="its path or a header is malformed")
+    start = b"%b %b HTTP/1.1" % (request.method.encode("ascii"), target.path)
+    return b"\r\n".join((start, *lines, b"", b""))
+
+
+def _begin(request: FetchRequest, head: ReplyHead) -> BodyReader | None:
+    """What reads the body of a reply; None for a redirect, whose body is left unread."""
+    if head.status > _LAST_STATUS:
         raise UpstreamFailed("the upstream's status is not a status of HTTP")
-    hop = Hop(target.host, target.port, reply.extensions["network_stream"].get_extra_info(ADDRESS))
-    if reply.status in _REDIRECTS and "location" in headers:
-        # The connection is closed with the rest unread.
-        return Fetched(reply.status, headers, b"", target.text, (hop,))
-    length = headers.get("content-length", "")
-    has_body = request.method != "HEAD" and reply.status not in _NO_BODY
+    if head.status in _REDIRECTS and "location" in head.headers:
+        return None
+    length = head.headers.get("content-length", "")
+    has_body = request.method != "HEAD" and head.status not in _NO_BODY
     if has_body and length.isdecimal() and len(length) < 20 and int(length) > request.max_bytes:
         raise too_large(request.max_bytes)
-    encoding = headers.get("content-encoding", "") if has_body else ""
-    body = await read_reply_body(reply.aiter_stream(), encoding, request.max_bytes, request.count)
-    return Fetched(reply.status, headers, body, target.text, (hop,))
-
-
-def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in raw:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return headers
+    encoding = head.headers.get("content-encoding", "") if has_body else ""
+    return BodyReader(encoding, request.max_bytes, request.count)
 
 
 def _encoded(value: str) -> bytes:

@@ -37,7 +37,7 @@ class Lookups:
     def counted(self, asker: Asker) -> Iterator[None]:
         """Count the look-ups of the running task as those of `asker`, for the time of the block.
 
-        httpcore hands nothing on to where it connects, but it does so in the task of the request.
+        The pool of connections hands nothing on to where it connects, but it does so in the request's task.
         """
         task = asyncio.current_task()
         self._askers[task] = asker

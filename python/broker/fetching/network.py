@@ -1,29 +1,24 @@
 """Connections to checked addresses: the name is resolved once, and exactly that address is connected to.
 
 A name that is checked first and resolved again for the connection can be another address by then (DNS
-rebinding). Here both happen in one place, below the HTTP client, for the first request as for redirects.
-TLS is done above with the URL's own host name, so certificates and SNI are those of the name.
+rebinding). Here both happen in one place, for the first request as for redirects. TLS is done with the URL's
+own host name, so certificates and SNI are those of the name.
 """
 
-import select
+import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple
-
-import httpcore
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from broker.fetching.addresses import IpAddress, is_public, parse_address
+from broker.fetching.connections import Connection, Origin
 from broker.fetching.errors import ForbiddenUrl
 from broker.fetching.urls import AllowList
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host name, as texts; raises OSError when there are none."""
 
-_READ_BYTES = 256 << 10
-"""At a time, as much as asyncio reads. httpcore asks for a quarter of it, for which each piece is copied once
-more: a body of 2.9 MB takes 3 ms of CPU this way, and 6 ms that way."""
-ADDRESS = "address"
-"""Of `get_extra_info`: what a connection leads to, as text."""
 _MAX_TRIED = 4  # addresses of one name; each may take the whole time to connect
 
 
@@ -35,45 +30,56 @@ class Hop(NamedTuple):
     address: str
 
 
-class CheckedNetwork(httpcore.AsyncNetworkBackend):
-    """Opens TCP connections for httpcore; see the module's docstring."""
+class CheckedNetwork:
+    """Opens connections; see the module's docstring.
+
+    Args:
+        tls: for https.
+        connect_s: how long one address may take to accept a connection, and then for the handshake of TLS.
+        build: a connection to an address, which is opened then.
+    """
 
     def __init__(
         self,
         allow: AllowList,
         ports: frozenset[int],
         resolve: Resolve,
+        tls: ssl.SSLContext,
+        connect_s: float,
+        build: Callable[[str], Connection],
         judge: Callable[[IpAddress], bool] = is_public,
     ) -> None:
-        self._inner = httpcore.AnyIOBackend()
         self._allow = allow
         self._ports = ports
         self._resolve = resolve
+        self._tls = tls
+        self._connect_s = connect_s
+        self._build = build
         self._judge = judge
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first of the host's addresses that answers.
+    async def connect(self, origin: Origin) -> Connection:
+        """Connect to the first of the host's addresses that answers. Safe to cancel.
 
         Raises:
             ForbiddenUrl: the port is not allowed, or any of the addresses is not public.
-            httpcore.ConnectError, httpcore.ConnectTimeout: no address answers, or there is none.
+            TimeoutError: the last address, or its TLS, takes too long.
+            OSError: no address answers, there is none, or the certificate is not the host's.
         """
-        addresses = await self._checked(host, port)
-        for tried, address in enumerate(addresses, start=1):
+        scheme, host, port = origin
+        connection, transport = await self._connect_tcp(host, port)
+        if scheme == "https":
             try:
-                stream = await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-                return _WideStream(stream, address)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                if tried == len(addresses):
-                    raise
-        raise httpcore.ConnectError("the name has no address")
+                async with asyncio.timeout(self._connect_s):
+                    secured = await asyncio.get_running_loop().start_tls(
+                        transport, connection, self._tls, server_hostname=host
+                    )
+            except BaseException:
+                transport.abort()
+                raise
+            if secured is None:
+                raise ConnectionResetError("the connection ends during the handshake of TLS")
+            connection.use(secured)
+        return connection
 
     def allows(self, hop: Hop) -> bool:
         """Whether this port of this host may be asked at the address that it had. Looks nothing up."""
@@ -82,9 +88,21 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         address = parse_address(hop.address)
         return hop.port in self._ports and address is not None and self._judge(address)
 
-    async def sleep(self, seconds: float) -> None:
-        """Sleep, as `httpcore.AsyncNetworkBackend` demands."""
-        await self._inner.sleep(seconds)
+    async def _connect_tcp(self, host: str, port: int) -> tuple[Connection, asyncio.Transport]:
+        loop = asyncio.get_running_loop()
+        addresses = await self._checked(host, port)
+        for tried, address in enumerate(addresses, start=1):
+            try:
+                async with asyncio.timeout(self._connect_s):
+                    transport, connection = await loop.create_connection(
+                        partial(self._build, address), address, port
+                    )
+            except OSError:  # TimeoutError is one
+                if tried == len(addresses):
+                    raise
+            else:
+                return connection, transport
+        raise OSError("the name has no address")
 
     async def _checked(self, host: str, port: int) -> list[str]:
         is_exempt = self._allow.covers(host, port)
@@ -98,7 +116,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
             try:
                 texts = await self._resolve(host, port)
             except OSError as error:  # UnicodeError cannot be: names are ASCII labels of 63 characters
-                raise httpcore.ConnectError(f"cannot resolve {host}: {error}") from error
+                raise OSError(f"cannot resolve {host}: {error}") from error
         if not is_exempt:
             self._refuse_inner(host, texts)
         return list(texts)[:_MAX_TRIED]
@@ -110,50 +128,3 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
                 raise ForbiddenUrl(
                     "the URL leads to an address that is not allowed", log_text=f"{host} is at {text}"
                 )
-
-
-class _WideStream(httpcore.AsyncNetworkStream):
-    """A connection that is read in larger pieces than httpcore asks for."""
-
-    def __init__(self, inner: httpcore.AsyncNetworkStream, address: str) -> None:
-        self._inner = inner
-        self._address = address
-        self._socket = inner.get_extra_info("socket")
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """What has come, at most `_READ_BYTES`."""
-        return await self._inner.read(max(max_bytes, _READ_BYTES), timeout)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._inner.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        inner = await self._inner.start_tls(ssl_context, server_hostname, timeout)
-        return _WideStream(inner, self._address)
-
-    def get_extra_info(self, info: str) -> Any:
-        """What `httpcore.AsyncNetworkStream` names, and `ADDRESS`.
-
-        For each request the pool asks each idle connection whether it is readable, which its server makes it
-        by closing it. The inner stream collects all that is known of the socket first.
-        """
-        if info == "is_readable":
-            return _is_readable(self._socket)
-        if info == ADDRESS:
-            return self._address
-        return self._inner.get_extra_info(info)
-
-
-def _is_readable(connection: Any) -> bool:
-    """Whether a read would return at once: with bytes, or with the end; a closed socket counts as such."""
-    descriptor = connection.fileno()
-    if descriptor < 0:
-        return True
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))

@@ -8,6 +8,7 @@ ports. It does not open other names of the same address.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,6 +17,7 @@ from broker.fetching.addresses import is_odd_number, parse_address
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl
 
 MAX_URL_CHARACTERS = 8192
+_REMEMBERED = 128  # URLs: 3 MB where each is as long as it may be
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?=.{1,254}$)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 
@@ -62,8 +64,12 @@ class AllowList:
         return (host, port) in self._entries or (host, None) in self._entries
 
 
+@lru_cache(_REMEMBERED)
 def parse_url(text: str) -> ParsedUrl:
     """Take a URL apart.
+
+    The last ones are remembered: a picture's is taken apart for its account's rules, for its host's turns and
+    for the request, which comes to as much as the request itself.
 
     Raises:
         InvalidUrl: malformed, with credentials, too long, or neither http nor https.

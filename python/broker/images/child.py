@@ -37,12 +37,15 @@ _OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(theirs: socket.socket, memory_bytes: int, job_s: float, kept_idle_s: float) -> None:
+def serve(
+    theirs: socket.socket, memory_bytes: int, job_s: float, kept_idle_s: float, *, shrinks_fast: bool
+) -> None:
     """Work off jobs until the parent closes its end.
 
     Args:
         job_s: processor time of a job, after which SIGPROF ends this process.
         kept_idle_s: without a job, after which decoded pictures are forgotten.
+        shrinks_fast: whether a JPEG's decoder does as much of the shrinking as it can.
     """
     connection = Connection(os.dup(theirs.fileno()))
     _enclose(memory_bytes)
@@ -57,7 +60,7 @@ def serve(theirs: socket.socket, memory_bytes: int, job_s: float, kept_idle_s: f
             data = receive_body(theirs)
             # setitimer(2): time of all threads, in user and kernel mode. Nobody handles the signal.
             signal.setitimer(signal.ITIMER_PROF, job_s)
-            send_result(theirs, _work(connection, job, data, kept))
+            send_result(theirs, _work(connection, job, data, kept, shrinks_fast=shrinks_fast))
             signal.setitimer(signal.ITIMER_PROF, 0)
             del data  # until the next job it would keep a file open that nobody else has any more
     except (EOFError, OSError):
@@ -82,11 +85,13 @@ def _enclose(memory_bytes: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
 
 
-def _work(connection: Connection, job: Job, data: memoryview, kept: KeptFrames) -> bytes:
+def _work(
+    connection: Connection, job: Job, data: memoryview, kept: KeptFrames, *, shrinks_fast: bool
+) -> bytes:
     """Do a job and send its reply; the bytes of the result are still to be sent."""
     encode = msgspec.msgpack.encode
     try:
-        picture = check_picture(data, job.limits)
+        picture = check_picture(data, job.limits, shrinks_fast=shrinks_fast)
         connection.send_bytes(encode(Planned(picture.header.pixels)))
         connection.recv_bytes()
         reply, body = _TASKS[job.task](job, picture, kept)
@@ -141,4 +146,11 @@ _TASKS: dict[str, Callable[[Job, CheckedPicture, KeptFrames], tuple[JobReply, by
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
+    parent, memory, job, kept_idle, *words = sys.argv[1:]
+    serve(
+        socket.socket(fileno=int(parent)),
+        int(memory),
+        float(job),
+        float(kept_idle),
+        shrinks_fast="fast" in words,
+    )

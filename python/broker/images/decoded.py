@@ -70,5 +70,6 @@ def _choose_shrink(picture: CheckedPicture, options: Options) -> int | None:
         return None
     if header.type != "image/jpeg":
         return 1
-    shrink = min(jpeg_shrink(least_face_shrink(header.size, options)), preview_shrink(header))
+    least = least_face_shrink(header.size, options)
+    shrink = min(jpeg_shrink(least, is_fast=picture.shrinks_fast), preview_shrink(header))
     return shrink if shrink > 1 or header.pixels <= _WHOLE_PIXELS else None

@@ -6,7 +6,7 @@ loaders are blocked: they read scripts, documents and rare formats.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyvips
@@ -82,11 +82,13 @@ class CheckedPicture:
     Attributes:
         data: its bytes.
         frame: its pixels, where they have been decoded already.
+        shrinks_fast: whether a JPEG's decoder does as much of the shrinking as it can.
     """
 
     data: SourceBytes
     header: Header
     frame: DecodedFrame | None = None
+    shrinks_fast: bool = False
 
     def open_shrunk(self, shrink: int) -> Any:
         """A still picture; of a JPEG as its decoder shrinks it. Nothing is decoded yet.
@@ -98,12 +100,12 @@ class CheckedPicture:
 
     def with_frame(self, frame: DecodedFrame) -> "CheckedPicture":
         """The same with its pixels."""
-        return CheckedPicture(self.data, self.header, frame)
+        return replace(self, frame=frame)
 
 
-def check_picture(data: SourceBytes, limits: DecodeLimits) -> CheckedPicture:
+def check_picture(data: SourceBytes, limits: DecodeLimits, *, shrinks_fast: bool = False) -> CheckedPicture:
     """The picture, once its header is found to be allowed. Raises UnprocessableImage."""
-    return CheckedPicture(data, read_header(data, limits))
+    return CheckedPicture(data, read_header(data, limits), shrinks_fast=shrinks_fast)
 
 
 def open_libvips() -> None:

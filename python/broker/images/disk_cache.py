@@ -10,17 +10,16 @@ files go first, by their time of modification, which a use renews at most once i
 import hashlib
 import os
 import struct
-import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 
-from broker.images.body_files import BodyFile
+from broker.images.body_files import BodyFile, write_all
 
 _LENGTHS = struct.Struct(">IQ")
 _MAX_HEAD_BYTES = 1 << 20
@@ -93,26 +92,56 @@ class DiskCache(Generic[HeadT]):
         self._renew(path)
         return kept, body
 
+    def has(self, key: str) -> bool:
+        """Whether there is an entry under a key, whatever it holds.
+
+        A look-up in a directory, 2 us where the system has that in memory. So an event loop may ask it
+        before a thread, which costs 50.
+        """
+        try:
+            return self._path(key).exists()
+        except OSError:
+            return False
+
     def write(self, key: str, head: HeadT, body: bytes) -> None:
         """Put an entry in the place of the one before. On a full or broken disk it is lost."""
+        with suppress(OSError), self._written(key, head, (body,)):
+            pass
+
+    def write_and_open(self, key: str, head: HeadT, parts: Sequence[bytes]) -> BodyFile | None:
+        """The same with a body in parts, and how it is on disk; None where the entry is lost."""
+        with suppress(OSError), self._written(key, head, parts) as (partial, offset):
+            # By itself, since who writes could change what it has written.
+            return BodyFile(os.open(partial, os.O_RDONLY | os.O_CLOEXEC), offset, sum(map(len, parts)))
+        return None
+
+    @contextmanager
+    def _written(self, key: str, head: HeadT, parts: Sequence[bytes]) -> Iterator[tuple[Path, int]]:
+        """The file of an entry, under another name until the end of the block, and where its body begins.
+
+        Raises OSError where it is lost.
+        """
         encoded = msgspec.msgpack.encode(head)
         assert len(encoded) <= _MAX_HEAD_BYTES, "heads are made by us"
+        body_bytes = sum(map(len, parts))
+        start = _LENGTHS.pack(len(encoded), body_bytes) + encoded
         path = self._path(key)
-        with suppress(OSError):
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            descriptor, partial = tempfile.mkstemp(suffix=_PARTIAL, dir=path.parent)
+        partial = path.with_name(f"{os.urandom(8).hex()}{_PARTIAL}")
+        try:
+            descriptor = _create(partial)
             try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(_LENGTHS.pack(len(encoded), len(body)))
-                    file.write(encoded)
-                    file.write(body)
-                Path(partial).rename(path)
-            except OSError:
-                Path(partial).unlink(missing_ok=True)
-                raise
-        self._written_bytes += len(encoded) + len(body)
-        if self._written_bytes > self._max_bytes // _SWEEP_SHARE:
-            self.sweep()
+                write_all(descriptor, (start, *parts))
+            finally:
+                os.close(descriptor)
+            yield partial, len(start)
+            partial.rename(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        finally:
+            self._written_bytes += len(start) + body_bytes
+            if self._written_bytes > self._max_bytes // _SWEEP_SHARE:
+                self.sweep()
 
     def remove(self, key: str) -> bool:
         """Forget an entry; whether there was one."""
@@ -177,3 +206,13 @@ class DiskCache(Generic[HeadT]):
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - _RENEW_S:
                 os.utime(path)
+
+
+def _create(path: Path) -> int:
+    """A new file that can be written, in a directory that may be missing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return os.open(path, flags, 0o600)

@@ -26,7 +26,7 @@ class Renderer:
     """The names of what makes pictures.
 
     Attributes:
-        pixels: our code and libvips.
+        pixels: our code, libvips, and how JPEGs are shrunk.
         faces: the models, and the settings by which a box is a face.
     """
 
@@ -51,7 +51,8 @@ def find_renderer(settings: Settings, room: Path = _ROOM) -> Renderer:
     """
     models = Path(settings.faces_models) if settings.faces_models else None
     faces = (identify_models(models), settings.faces_detector, f"{settings.faces_min_score:g}")
-    return Renderer(f"{_digest(_code(room))} {_libvips()}", _digest(part.encode() for part in faces))
+    pixels = f"{_digest(_code(room))} {_libvips()} {settings.images_shrink}"
+    return Renderer(pixels, _digest(part.encode() for part in faces))
 
 
 def _libvips() -> str:

@@ -342,7 +342,9 @@ class ImageService:
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
     ) -> Picture:
         renderer = self._renderer.name_of(options)
-        kept = await asyncio.to_thread(self._read_result, key, renderer, rules.hosts)
+        kept = None
+        if self._results.has(key):
+            kept = await asyncio.to_thread(self._read_result, key, renderer, rules.hosts)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.disk_hits += 1
             self._remember(key, kept)
@@ -406,7 +408,9 @@ class ImageService:
         self, origin: Origin, asker: Asker, source: Source, look: Job, kept: KeptPicture | None
     ) -> tuple[Face, ...] | None:
         renderer = self._renderer.name_faces()
-        known = await asyncio.to_thread(self._known_faces.read, source.digest)
+        known = None
+        if self._known_faces.has(source.digest):
+            known = await asyncio.to_thread(self._known_faces.read, source.digest)
         if known is not None and known[0].renderer == renderer:
             return known[0].faces
         reply, pixels = await self._work(origin, asker, look, source, kept)

@@ -15,7 +15,7 @@ slow on purpose takes the places of its own pictures only.
 import asyncio
 import hashlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -180,15 +180,19 @@ class Sources:
         await self._single_flight.close()
 
     async def _load(self, wanted: "_Wanted") -> FoundSource:
-        kept = await asyncio.to_thread(self._read, wanted)
+        kept = await self._find(wanted)
         if kept is not None and self._is_fresh(kept[0]):
             return FoundSource(kept[1], kept[0].hops)
         del kept  # its bytes need not be held twice
         async with self._locks.held(wanted.key):
-            kept = await asyncio.to_thread(self._read, wanted)
+            kept = await self._find(wanted)
             if kept is not None and self._is_fresh(kept[0]):
                 return FoundSource(kept[1], kept[0].hops)  # another process has fetched it meanwhile
             return await self._refresh(wanted, kept)
+
+    async def _find(self, wanted: "_Wanted") -> tuple[SourceHead, Source] | None:
+        """What is on disk and might be fetched now. Raises Unavailable if it cannot be held."""
+        return await asyncio.to_thread(self._read, wanted) if self._cache.has(wanted.key) else None
 
     async def _refresh(self, wanted: "_Wanted", kept: tuple[SourceHead, Source] | None) -> FoundSource:
         """Ask the server, unless it was failing a moment ago."""
@@ -203,17 +207,15 @@ class Sources:
             self._failing.put(wanted.key, True)
             return FoundSource(kept[1], kept[0].hops, is_stale=True)
 
-    def _keep(self, key: str, head: SourceHead, body: bytes) -> Source:
-        """Write a source to disk, and open it there; in memory if the disk has not taken it. Blocks.
+    def _keep(self, key: str, head: SourceHead, parts: Sequence[bytes]) -> Source:
+        """A source on disk, or in memory if the disk has not taken it. Blocks.
 
         Raises Unavailable where there is no room for it.
         """
-        self._cache.write(key, head, body)
-        kept = self._cache.open(key)
+        kept = self._cache.write_and_open(key, head, parts)
         if self._is_purged(head):  # meanwhile, and the disk may have been cleared by then
             self._cache.remove(key)
-        is_ours = kept is not None and kept[0] == head
-        return Source(head.digest, kept[1] if kept is not None and is_ours else BodyFile.of_bytes(body))
+        return Source(head.digest, kept or BodyFile.of_parts(parts))
 
     def _renew(self, key: str, head: SourceHead, source: Source) -> None:
         """Write a source that is as it was with a new head. Blocks."""
@@ -223,7 +225,7 @@ class Sources:
             self._cache.remove(key)
 
     def _read(self, wanted: "_Wanted") -> tuple[SourceHead, Source] | None:
-        """What is on disk and might be fetched now. In a thread. Raises Unavailable if it cannot be held."""
+        """See `_find`. In a thread."""
         with self._counting(wanted.asker) as count:
             kept = self._cache.open(wanted.key, count.take)
             if kept is None or not 0 <= self._age_s(kept[0]) < self._config.kept_s:
@@ -257,9 +259,12 @@ class Sources:
 
     def _take_over(self, wanted: "_Wanted", fetched: Fetched) -> Source:
         """The source of a reply, which is kept. Blocks. Raises Unavailable."""
-        digest = hashlib.sha256(fetched.body).hexdigest()
-        head = SourceHead(digest, self._now_s(), _validators(fetched.headers), wanted.origin, fetched.hops)
-        return self._keep(wanted.key, head, fetched.body)
+        digest = hashlib.sha256()
+        for part in fetched.parts:
+            digest.update(part)
+        validators = _validators(fetched.headers)
+        head = SourceHead(digest.hexdigest(), self._now_s(), validators, wanted.origin, fetched.hops)
+        return self._keep(wanted.key, head, fetched.parts)
 
     async def _fetch(self, wanted: "_Wanted", validators: Mapping[str, str], count: "_Count") -> Fetched:
         config, asker = self._config, wanted.asker

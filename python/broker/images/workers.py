@@ -78,6 +78,7 @@ class WorkerConfig:
         wall_s: time of a job by the clock, with its waiting for room; a request's, since nobody waits longer.
         pixels: that may be decoded at the same time; a larger picture is decoded alone.
         jobs: after which a process is exchanged, or when it has held over `recycle_bytes`.
+        shrinks_fast: whether a JPEG's decoder does as much of the shrinking as it can.
         kept_idle_s: for which an idle process keeps decoded pictures; a detector is waited for half as long.
     """
 
@@ -90,6 +91,7 @@ class WorkerConfig:
     jobs: int = 1_000
     recycle_bytes: int = 512 << 20
     kept_idle_s: float = 10.0
+    shrinks_fast: bool = False
 
 
 class Workers:
@@ -267,10 +269,11 @@ class _Worker:
         self.is_keeping = False  # the picture of its last job
         ours, theirs = socket.socketpair()
         limits = str(config.memory_bytes), str(config.job_s), str(config.kept_idle_s)
+        words = (*limits, "fast") if config.shrinks_fast else limits
         with theirs:
             # The environment has secrets; a decoder needs none of it.
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-m", _CHILD, str(theirs.fileno()), *limits],
+                [sys.executable, "-I", "-m", _CHILD, str(theirs.fileno()), *words],
                 pass_fds=[theirs.fileno()],
                 env={},
                 cwd="/",

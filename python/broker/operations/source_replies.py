@@ -7,7 +7,7 @@ kept. The oldest used replies go when the kept ones take too many bytes.
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -102,6 +102,7 @@ class SourceReplies:
         fetched = await self._fetch(project, asker, request, total_s)
         if not 200 <= fetched.status < 300:
             return SourceReply(fetched, 0)
+        fetched = replace(fetched, parts=(fetched.body,))  # so that it costs nothing to use again
         self._kept.put(key, fetched, lasts_s=cache_s)
         return SourceReply(fetched, cache_s)
 
@@ -137,7 +138,7 @@ class SourceReplies:
 
 
 def _size(fetched: Fetched) -> int:
-    return len(fetched.body) + _OVERHEAD_BYTES
+    return fetched.body_bytes + _OVERHEAD_BYTES
 
 
 def _key(project: ProjectKey, request: OutgoingRequest) -> bytes:
