@@ -23,11 +23,11 @@ from broker.fetching.reply_parser import ReplyParser
 READ_BYTES = 256 << 10
 """At a time; as much as asyncio reads by itself."""
 
-Origin = tuple[str, str, int]
+UpstreamOrigin = tuple[str, str, int]
 """Scheme, host and port: what connections are kept by."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class UpstreamConnection(asyncio.BufferedProtocol):
     """One connection, for one request at a time.
 
     Attributes:
@@ -146,16 +146,22 @@ class ConnectionPool:
     """
 
     def __init__(
-        self, connect: Callable[[Origin], Awaitable[Connection]], most: int, most_idle: int, idle_s: float
+        self,
+        connect: Callable[[UpstreamOrigin], Awaitable[UpstreamConnection]],
+        most: int,
+        most_idle: int,
+        idle_s: float,
     ) -> None:
         self._connect = connect
         self._places = asyncio.Semaphore(most)
         self._most_idle = most_idle
         self._idle_s = idle_s
-        self._busy: set[Connection] = set()
+        self._busy: set[UpstreamConnection] = set()
         # Both have the longest idle first.
-        self._idle: OrderedDict[Connection, tuple[Origin, asyncio.TimerHandle]] = OrderedDict()
-        self._idle_of: dict[Origin, deque[Connection]] = {}
+        self._idle: OrderedDict[UpstreamConnection, tuple[UpstreamOrigin, asyncio.TimerHandle]] = (
+            OrderedDict()
+        )
+        self._idle_of: dict[UpstreamOrigin, deque[UpstreamConnection]] = {}
 
     def close(self) -> None:
         """Close all of them, those in use too."""
@@ -165,7 +171,7 @@ class ConnectionPool:
             connection.abort()
 
     @asynccontextmanager
-    async def taken(self, origin: Origin) -> AsyncIterator[Connection]:
+    async def taken(self, origin: UpstreamOrigin) -> AsyncIterator[UpstreamConnection]:
         """Have a connection to a server. Safe to cancel."""
         async with self._places:
             connection = self._take_idle(origin) or await self._connect(origin)
@@ -176,7 +182,7 @@ class ConnectionPool:
                 self._busy.discard(connection)
                 self._keep(origin, connection)
 
-    def _take_idle(self, origin: Origin) -> Connection | None:
+    def _take_idle(self, origin: UpstreamOrigin) -> UpstreamConnection | None:
         while kept := self._idle_of.get(origin):
             connection = kept.pop()
             self._forget(connection)
@@ -185,7 +191,7 @@ class ConnectionPool:
             connection.abort()
         return None
 
-    def _keep(self, origin: Origin, connection: Connection) -> None:
+    def _keep(self, origin: UpstreamOrigin, connection: UpstreamConnection) -> None:
         if not connection.is_usable():
             connection.abort()
             return
@@ -195,7 +201,7 @@ class ConnectionPool:
         if len(self._idle) > self._most_idle:
             self._drop_oldest()
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: UpstreamConnection) -> None:
         """Close what has been idle for long; whatever has been so for longer is closed already."""
         while connection in self._idle:
             self._drop_oldest()
@@ -206,7 +212,7 @@ class ConnectionPool:
         self._forget(connection)
         connection.abort()
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: UpstreamConnection) -> None:
         """It is no longer idle, and has left the line of its server."""
         origin, timer = self._idle.pop(connection)
         timer.cancel()

@@ -19,7 +19,7 @@ import httpx
 from broker.concurrency.shares import NOBODY, Asker
 from broker.fetching.addresses import IpAddress, is_public
 from broker.fetching.bodies import ACCEPTED_ENCODINGS, BodyReader, too_large
-from broker.fetching.connections import READ_BYTES, Connection, ConnectionPool
+from broker.fetching.connections import READ_BYTES, ConnectionPool, UpstreamConnection
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout
 from broker.fetching.lookups import Lookups
 from broker.fetching.network import CheckedNetwork, Hop, Resolve
@@ -149,7 +149,7 @@ class Fetcher:
             resolve or self._lookups.resolve,
             tls,
             config.connect_s,
-            partial(Connection, buffer),
+            partial(UpstreamConnection, buffer),
             judge,
         )
         self._pool = ConnectionPool(

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.fetching.addresses import IpAddress, is_public, parse_address
-from broker.fetching.connections import Connection, Origin
+from broker.fetching.connections import UpstreamConnection, UpstreamOrigin
 from broker.fetching.errors import ForbiddenUrl
 from broker.fetching.urls import AllowList
 
@@ -46,7 +46,7 @@ class CheckedNetwork:
         resolve: Resolve,
         tls: ssl.SSLContext,
         connect_s: float,
-        build: Callable[[str], Connection],
+        build: Callable[[str], UpstreamConnection],
         judge: Callable[[IpAddress], bool] = is_public,
     ) -> None:
         self._allow = allow
@@ -57,7 +57,7 @@ class CheckedNetwork:
         self._build = build
         self._judge = judge
 
-    async def connect(self, origin: Origin) -> Connection:
+    async def connect(self, origin: UpstreamOrigin) -> UpstreamConnection:
         """Connect to the first of the host's addresses that answers. Safe to cancel.
 
         Raises:
@@ -88,7 +88,7 @@ class CheckedNetwork:
         address = parse_address(hop.address)
         return hop.port in self._ports and address is not None and self._judge(address)
 
-    async def _connect_tcp(self, host: str, port: int) -> tuple[Connection, asyncio.Transport]:
+    async def _connect_tcp(self, host: str, port: int) -> tuple[UpstreamConnection, asyncio.Transport]:
         loop = asyncio.get_running_loop()
         addresses = await self._checked(host, port)
         for tried, address in enumerate(addresses, start=1):
