@@ -27,13 +27,15 @@ class KeepingServer:
     """Answers any number of requests on a connection.
 
     Attributes:
-        connections: that were opened; `open` are those that still are, as far as is known here.
+        connections: that were opened; `open` are those that still are, as far as is known here, and `used`
+            has one for each request.
         answer: instead, to the next connections.
     """
 
     port: int = 0
     connections: int = 0
     open: list[asyncio.StreamWriter] = field(default_factory=list)
+    used: list[asyncio.StreamWriter] = field(default_factory=list)
     answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
     most_at_a_time: int = 0
 
@@ -46,6 +48,7 @@ class KeepingServer:
             return
         try:
             while await reader.readuntil(b"\r\n\r\n"):
+                self.used.append(writer)
                 writer.write(REPLY)
         except (ConnectionError, asyncio.IncompleteReadError):
             writer.close()
@@ -155,6 +158,15 @@ async def test_requests_at_the_same_time_have_a_connection_each() -> None:
         assert server.connections == 20
 
 
+async def test_the_connection_that_was_used_last_is_used_next() -> None:
+    """The others become old, and are closed."""
+    async with stage_of(100, 1) as (fetcher, (server,), (request,)):
+        await asyncio.gather(*(fetcher.fetch(request) for _ in range(3)))
+        for _ in range(2):
+            await fetcher.fetch(request)
+        assert server.used[-1] is server.used[-2]
+
+
 async def test_more_requests_than_connections_wait_for_one() -> None:
     async with stage_of(5, 1) as (fetcher, (server,), (request,)):
         replies = await asyncio.gather(*(fetcher.fetch(request) for _ in range(20)))
@@ -231,10 +243,10 @@ async def test_what_nobody_asked_for_ends_a_connection(raw: bytes) -> None:
 
 
 async def test_what_comes_between_two_requests_ends_a_connection() -> None:
-    async with stage_of(10, 1) as (fetcher, servers, requests):
+    async with stage_of(10, 2) as (fetcher, servers, requests):
         await fetcher.fetch(requests[0])
         servers[0].open[0].write(b"HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n")
-        await until(lambda: still_open(servers) == [0])
+        await fetcher.fetch(requests[1])  # meanwhile that is read
         assert (await fetcher.fetch(requests[0])).body == b"ok"
         assert servers[0].connections == 2
 

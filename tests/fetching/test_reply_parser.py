@@ -107,6 +107,7 @@ def test_the_reply_to_head_has_no_body_whatever_it_says() -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
         b"HTTP/1.1 101 X\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n",
         b"HTTP/1.1 101 X\r\nUpgrade: a\r\n\r\n",
+        b"HTTP/1.1 101 X\r\n\r\n",
         b"HTTP/1.1 099 X\r\n\r\n",
         b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nA\0B: x\r\n\r\n",

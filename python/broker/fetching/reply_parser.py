@@ -21,7 +21,7 @@ MAX_HEAD_BYTES = 100 << 10
 """Of all heads of a reply together, the informational ones too; servers bound what they read to a tenth."""
 
 _VERSIONS = frozenset({"1.0", "1.1"})
-_FIRST, _SWITCHING, _FIRST_FINAL = 100, 101, 200
+_FIRST, _FIRST_FINAL = 100, 200
 _CHUNKED = "chunked"
 
 
@@ -84,8 +84,8 @@ class ReplyParser:
         assert self._parser is not None, "nobody feeds a parser that is closed"
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            raise _switching() from None
+        except httptools.HttpParserUpgrade:  # whatever has the status 101
+            raise UpstreamFailed("the upstream changes the protocol") from None
         except httptools.HttpParserError as error:
             if not self.is_complete and self._error is None:
                 raise _malformed(repr(error)) from None
@@ -133,8 +133,6 @@ class ReplyParser:
         parser = self._parser
         assert parser is not None, "it calls this"
         status = parser.get_status_code()
-        if status == _SWITCHING:
-            self._error = self._error or _switching()
         if parser.get_http_version() not in _VERSIONS or status < _FIRST:
             self._error = self._error or _malformed("another version, or no status")
         if self._head is not None or self._error is not None or status < _FIRST_FINAL:
@@ -169,10 +167,6 @@ class ReplyParser:
     def _bound_head(self, size_bytes: int) -> None:
         if size_bytes > MAX_HEAD_BYTES and self._error is None:
             self._error = UpstreamFailed("the head of the upstream's reply is too long")
-
-
-def _switching() -> UpstreamFailed:
-    return UpstreamFailed("the upstream changes the protocol")
 
 
 def _malformed(cause: str) -> UpstreamFailed:
