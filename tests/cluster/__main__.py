@@ -25,7 +25,7 @@ from tests.cluster.scenes import SCENES
 from tests.cluster.stage import Stage, open_stage
 
 _TITLE = "Three nodes, and what can happen to them while a show goes on."
-_INSIDE = "TESTS_ISOLATED"
+_INSIDE = "TESTS_ISOLATED"  # without our prefix, under which the product knows its settings only
 _REST_S = 2.0  # between two scenes, so that no pause belongs to both
 _SIZE = Size(producers=10, viewers=30, programs=6, events_per_s=300.0)
 
