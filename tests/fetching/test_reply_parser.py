@@ -16,6 +16,7 @@ CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nTrailer: t\r\n\r\n"
 )
 CONTINUED = b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + WHOLE
+OFFERED = WHOLE.replace(b"\r\n", b"\r\nUpgrade: h2,h2c\r\nConnection: Upgrade, Keep-Alive\r\n", 1)  # Apache's
 BARE_LF = WHOLE.replace(b"\r\n", b"\n")
 
 
@@ -32,7 +33,7 @@ def fed(raw: bytes, *cuts: int, **options: bool) -> ReplyParser:
     return reading
 
 
-@pytest.mark.parametrize("raw", [WHOLE, CHUNKED, CONTINUED, BARE_LF])
+@pytest.mark.parametrize("raw", [WHOLE, CHUNKED, CONTINUED, OFFERED, BARE_LF])
 def test_a_reply_in_any_two_pieces_is_one_reply(raw: bytes) -> None:
     for cut in range(len(raw) + 1):
         reading = fed(raw, cut)
