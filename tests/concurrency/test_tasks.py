@@ -34,6 +34,7 @@ OTHERS = {
         "_run": "`broker up` ends with it",
         "_unless_stopped": "one wait, which this function awaits",
         "_first_of": "some waits, which this function awaits",
+        "exchange": "one update, which this function awaits",
     },
     "gateway/lanes.py": {"_begin": "one call, which is answered whatever it ends with"},
     "images/faces/finder.py": {"start": "one loading of models, which its callers await"},
