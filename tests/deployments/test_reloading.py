@@ -14,6 +14,7 @@ from broker.deployments.data_dir import Claim, claim
 from broker.deployments.reloading import (
     ReloadRecord,
     ReloadState,
+    keep_from_start,
     plan_reload,
     read_record,
     request_reload,
@@ -139,3 +140,9 @@ def test_what_a_reload_does_not_exchange_has_settings_that_wait() -> None:
         used = set(re.findall(r"\bsettings\.(\w+)", text)) & known
         assert used <= fixed, name
     assert set(environment._INGRESS_SETTINGS) <= fixed
+
+
+def test_what_a_start_has_made_up_is_kept() -> None:
+    present = Settings(ingress_key="made-up-by-the-start")
+    kept = keep_from_start(Settings(drain_s=2.0), present)
+    assert (kept.ingress_key, kept.drain_s) == ("made-up-by-the-start", 2.0)

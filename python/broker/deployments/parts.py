@@ -33,6 +33,7 @@ from broker.deployments.leased_tasks import LeasedTasks
 from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.draining import list_draining
 from broker.deployments.ray_internals.serve_control import restart_control
+from broker.deployments.reloading import keep_from_start
 from broker.errors import Unavailable
 from broker.logs import configure_logs
 from broker.metrics import catalogue
@@ -282,7 +283,8 @@ class Parts:
             async with self._rolls:
                 former = self._settings
                 if settings is not None:
-                    self._use(Settings.load(settings, refuses_unknown=False))
+                    loaded = Settings.load(settings, refuses_unknown=False)
+                    self._use(keep_from_start(loaded, former))
                 try:
                     await self._exchange()
                     outcome = ""

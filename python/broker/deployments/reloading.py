@@ -60,6 +60,15 @@ class Reload:
         return told or ["no setting has changed"]
 
 
+def keep_from_start(loaded: Settings, present: Settings) -> Settings:
+    """`loaded`, with the values of `present` where another one counts from the next start on.
+
+    Some of these were made up at the start, such as the secret of the ingress.
+    """
+    kept = [entry.name for entry in fields(Settings) if entry.metadata["at_start"]]
+    return replace(loaded, **{name: getattr(present, name) for name in kept})
+
+
 def plan_reload(present: Settings, loaded: Settings) -> Reload:
     """What becomes of `present` settings when these have been `loaded`.
 
@@ -69,8 +78,8 @@ def plan_reload(present: Settings, loaded: Settings) -> Reload:
     changed = [
         entry for entry in fields(Settings) if getattr(loaded, entry.name) != getattr(present, entry.name)
     ]
-    kept = {entry.name: getattr(present, entry.name) for entry in changed if entry.metadata["at_start"]}
-    settings = replace(loaded, **kept)
+    kept = [entry.name for entry in changed if entry.metadata["at_start"]]
+    settings = keep_from_start(loaded, present)
     try:
         Settings.load(settings.to_environment())
     except SettingError as error:
