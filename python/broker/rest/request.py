@@ -35,6 +35,7 @@ MALFORMED = InvalidRequest("the request is malformed")
 MAX_REQUEST_ID_CHARACTERS = 128
 PART_S = 30.0  # between two parts of a body; a sender that trickles slower is cut off
 _DRAINED_BYTES = 256 << 10
+_REFUSED_BYTES = 2 << 20  # that are read of a body that says it is too long
 _DRAINED_S = 1.0
 _MAX_PARAMETERS = 100
 _QUERIES = 200  # remembered; 1 MB where each is nothing but separators
@@ -253,7 +254,11 @@ async def read_body(
     Raises:
         Unavailable: there is no room for it; else as `body_chunks`.
     """
-    _require_length(headers, limit_bytes)
+    try:
+        _require_length(headers, limit_bytes)
+    except PayloadTooLarge:
+        await drain(receive, _REFUSED_BYTES)
+        raise
     chunk, more = await _next_chunk(receive, waits)
     if not more and len(chunk) <= min(SMALL_BYTES, limit_bytes):
         return chunk
@@ -296,13 +301,13 @@ async def _next_chunk(receive: Receive, waits: Deadlines) -> tuple[bytes, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def drain(receive: Receive) -> bool:
+async def drain(receive: Receive, most_bytes: int = _DRAINED_BYTES) -> bool:
     """Discard the rest of an unused body, if it is short; true when all of it was read.
 
     A connection that is closed over bytes that were not read is reset, and its client may lose the reply (RFC
     9112, section 9.6).
     """
-    left = _DRAINED_BYTES
+    left = most_bytes
     with suppress(TimeoutError):
         async with asyncio.timeout(_DRAINED_S):
             while left >= 0:
