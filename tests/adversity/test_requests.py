@@ -9,6 +9,7 @@ import csv
 import secrets
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
@@ -21,7 +22,7 @@ import pytest
 from broker.owners.placement import owner_of
 from broker.owners.protocol import program_topic
 from broker.storage.embedded.server import EmbeddedPostgres
-from tests.adversity.faults import find, hit
+from tests.adversity.faults import TITLES, find, hit
 from tests.deployments.haproxy_servers import list_replicas
 from tests.deployments.instance import Instance
 
@@ -33,6 +34,7 @@ REPLICA = "ray::ServeReplica:broker:Api"
 _LOOK_S = 0.05
 _TRY_S = 1.0  # of a request that may be with a replica that hangs
 _PATIENCE_S = 120.0
+_SETTLED_S = 5.0
 _HOLD_PROGRAM = (
     "SELECT FROM program_heads h JOIN programs p ON p.uid = h.program_uid WHERE p.id = $1 FOR UPDATE"
 )
@@ -166,10 +168,19 @@ def _assert_told(reply: httpx.Response, *errors: str) -> None:
 
 
 async def _until_whole(instance: Instance) -> None:
-    """Until HAProxy knows two replicas: one takes all, the other one is its spare."""
+    """Until HAProxy knows two replicas: one takes all, the other one is its spare.
+
+    And until its last change is some seconds old, as after the faults of other tests: requests stay with the
+    process that took them, of which the one that follows tells nothing.
+    """
+    since_s = time.monotonic()
+    before: tuple[object, ...] | None = None
     async with asyncio.timeout(_PATIENCE_S):
-        while True:
-            rows = await asyncio.to_thread(_servers, instance)
-            if len({row["port"] for row in rows if row["status"].startswith("UP")}) == REPLICAS:
-                return
+        while before is None or time.monotonic() - since_s < _SETTLED_S:
+            processes = [each.pid for each in await asyncio.to_thread(find, instance, TITLES["ingress"])]
+            rows = await asyncio.to_thread(_servers, instance) if len(processes) == 1 else []
+            up = {row["port"] for row in rows if row["status"].startswith("UP")}
+            now = (*processes, *sorted(up)) if len(up) == REPLICAS else None
+            if now is None or now != before:
+                since_s, before = time.monotonic(), now
             await asyncio.sleep(_LOOK_S)
