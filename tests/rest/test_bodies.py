@@ -160,34 +160,78 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     assert b"did not arrive in time" in body
 
 
+MOST = 2 << 20  # that is put aside
+
+
 @pytest.mark.parametrize(
     ("size", "ends", "closes"),
-    [(10, True, False), (256 << 10, True, False), ((256 << 10) + 1, True, True), (10, False, True)],
+    [(10, True, False), (MOST, True, False), (MOST + 1, True, True), (10, False, True)],
 )
 async def test_a_small_body_of_a_wrong_type_leaves_the_connection_open(
     product: Product, size: int, ends: bool, closes: bool
 ) -> None:
     """A connection that is closed over unread bytes is reset, and the reply may be lost with it."""
-    token = f"Bearer {product.tokens['admin']}".encode()
-    headers = [
-        (b"host", b"localhost"),
-        (b"authorization", token),
-        (b"content-type", b"text/plain"),
-        (b"transfer-encoding", b"chunked"),
+    headers = [(b"content-type", b"text/plain"), (b"transfer-encoding", b"chunked")]
+    parts = [{"type": "http.request", "body": bytes(size), "more_body": not ends}]
+    assert await refused(product, headers, parts) == (415, closes)
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "ends", "closes"),
+    [
+        (b"3000", 3000, True, False),
+        (b"3000", 2900, False, True),
+        (b"%d" % MOST, MOST, True, False),
+        (b"", 3000, True, False),
+        (b"", 3000, False, True),
+        (b"", 2 * MOST + 2, True, True),
+    ],
+)
+async def test_a_body_that_is_too_long_is_put_aside_if_it_ends_soon(
+    product: Product, length: bytes, size: int, ends: bool, closes: bool
+) -> None:
+    small = product.with_settings(body_limit_bytes=2000)
+    way = (b"content-length", length) if length else (b"transfer-encoding", b"chunked")
+    half = size // 2
+    parts = [
+        {"type": "http.request", "body": bytes(half), "more_body": True},
+        {"type": "http.request", "body": bytes(size - half), "more_body": not ends},
     ]
-    scope = {"type": "http", "method": "POST", "path": "/api/v1/programs", "headers": headers}
-    waiting = [{"type": "http.request", "body": bytes(size), "more_body": not ends}]
+    assert await refused(small, [(b"content-type", b"application/json"), way], parts) == (413, closes)
+
+
+@pytest.mark.parametrize(
+    "header", [(b"expect", b"100-continue"), (b"content-length", b"%d" % (MOST + 1))], ids=["waits", "long"]
+)
+async def test_nothing_is_asked_for_of_a_body_that_cannot_be_put_aside(
+    product: Product, header: tuple[bytes, bytes]
+) -> None:
+    small = product.with_settings(body_limit_bytes=2000)
+    headers = dict([(b"content-length", b"3000"), header])
+    assert await refused(small, [(b"content-type", b"application/json"), *headers.items()], None) == (
+        413,
+        True,
+    )
+
+
+async def refused(
+    product: Product, headers: list[tuple[bytes, bytes]], parts: list[dict[str, Any]] | None
+) -> tuple[int, bool]:
+    """The reply's status, and whether it closes the connection. `parts`: None if none may be asked for."""
+    token = f"Bearer {product.tokens['admin']}".encode()
+    head = [(b"host", b"localhost"), (b"authorization", token), *headers]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/programs", "headers": head}
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        return waiting.pop(0) if waiting else await asyncio.Future()
+        assert parts is not None, "the client would be told to go on"
+        return parts.pop(0) if parts else await asyncio.Future()
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
     await product.app(scope, receive, send)
-    assert sent[0]["status"] == 415
-    assert ((b"connection", b"close") in sent[0]["headers"]) is closes
+    return sent[0]["status"], (b"connection", b"close") in sent[0]["headers"]
 
 
 # -- queries

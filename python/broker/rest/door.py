@@ -21,7 +21,15 @@ from broker.rest.asgi import Receive, Send
 from broker.rest.callers import Callers, CallOrigin
 from broker.rest.deadlines import Deadlines
 from broker.rest.reply import Exchange
-from broker.rest.request import ClientGone, Headers, drain, has_content, read_headers, request_id_of
+from broker.rest.request import (
+    BodyNotRead,
+    ClientGone,
+    Headers,
+    drain,
+    has_content,
+    read_headers,
+    request_id_of,
+)
 from broker.settings import Settings
 
 # Of each hundred; 0 is a client that hung up first.
@@ -135,10 +143,10 @@ class Door(ABC):
         self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
     ) -> None:
         extra = [(b"allow", ", ".join(error.allow).encode())] if isinstance(error, MethodNotAllowed) else []
-        # A body of the wrong type has not been begun; most are small enough to be put aside.
-        is_done = error.status == 415 and has_content(headers) and await drain(receive)
-        if error.status in (413, 415) and has_content(headers) and not is_done:
-            # The rest of the body is not read; the connection cannot carry another request.
+        # A body of the wrong type has not been begun. Most are small enough to be put aside; else the
+        # connection cannot carry another request.
+        is_unread = error.status == 415 or isinstance(error, BodyNotRead)
+        if is_unread and has_content(headers) and not await drain(receive, headers):
             extra.append((b"connection", b"close"))
         await exchange.error(error, extra)
 

@@ -34,8 +34,7 @@ MALFORMED = InvalidRequest("the request is malformed")
 
 MAX_REQUEST_ID_CHARACTERS = 128
 PART_S = 30.0  # between two parts of a body; a sender that trickles slower is cut off
-_DRAINED_BYTES = 256 << 10
-_REFUSED_BYTES = 2 << 20  # that are read of a body that says it is too long
+_DRAINED_BYTES = 2 << 20  # every body of the usual limit, and one that is twice as long
 _DRAINED_S = 1.0
 _MAX_PARAMETERS = 100
 _QUERIES = 200  # remembered; 1 MB where each is nothing but separators
@@ -215,6 +214,10 @@ def has_content(headers: Headers) -> bool:
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
+class BodyNotRead(PayloadTooLarge):
+    """The body is too long, and was not read to its end."""
+
+
 async def body_chunks(
     receive: Receive, headers: Headers, limit_bytes: int, waits: Deadlines
 ) -> AsyncIterator[bytes]:
@@ -233,8 +236,7 @@ async def body_chunks(
     while more:
         chunk, more = await _next_chunk(receive, waits)
         size += len(chunk)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
+        _require_size(size, more, limit_bytes)
         if chunk:
             yield chunk
 
@@ -254,35 +256,34 @@ async def read_body(
     Raises:
         Unavailable: there is no room for it; else as `body_chunks`.
     """
-    try:
-        _require_length(headers, limit_bytes)
-    except PayloadTooLarge:
-        await drain(receive, _REFUSED_BYTES)
-        raise
+    _require_length(headers, limit_bytes)
     chunk, more = await _next_chunk(receive, waits)
     if not more and len(chunk) <= min(SMALL_BYTES, limit_bytes):
         return chunk
-    _hold(chunk, len(chunk), limit_bytes, held)
+    _require_size(len(chunk), more, limit_bytes)
+    held.take(len(chunk))
     if not more:
         return chunk
     whole = bytearray(chunk)  # a list of parts would take many times their bytes where each is short
     while more:
         chunk, more = await _next_chunk(receive, waits)
-        _hold(chunk, len(whole) + len(chunk), limit_bytes, held)
+        _require_size(len(whole) + len(chunk), more, limit_bytes)
+        held.take(len(chunk))
         whole += chunk
     return bytes(whole)
 
 
-def _hold(chunk: bytes, size: int, limit_bytes: int, held: HeldBody) -> None:
-    if size > limit_bytes:
-        raise _too_large(limit_bytes)
-    held.take(len(chunk))
-
-
 def _require_length(headers: Headers, limit_bytes: int) -> None:
     length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length) > limit_bytes:
-        raise _too_large(limit_bytes)
+    if length.isdigit():
+        _require_size(int(length), True, limit_bytes)
+
+
+def _require_size(size: int, more: bool, limit_bytes: int) -> None:
+    """Raise PayloadTooLarge for a body of at least this size, BodyNotRead if there is more of it."""
+    if size > limit_bytes:
+        kind = BodyNotRead if more else PayloadTooLarge
+        raise kind(f"the body must not be over {limit_bytes} bytes")
 
 
 async def _next_chunk(receive: Receive, waits: Deadlines) -> tuple[bytes, bool]:
@@ -301,13 +302,16 @@ async def _next_chunk(receive: Receive, waits: Deadlines) -> tuple[bytes, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def drain(receive: Receive, most_bytes: int = _DRAINED_BYTES) -> bool:
+async def drain(receive: Receive, headers: Headers) -> bool:
     """Discard the rest of an unused body, if it is short; true when all of it was read.
 
     A connection that is closed over bytes that were not read is reset, and its client may lose the reply (RFC
-    9112, section 9.6).
+    9112, section 9.6). Who waits to be told to go on has sent nothing, and to read would tell it (RFC 9110,
+    section 10.1.1).
     """
-    left = most_bytes
+    left, length = _DRAINED_BYTES, headers.get(b"content-length", b"")
+    if b"expect" in headers or (length.isdigit() and int(length) > left):
+        return False
     with suppress(TimeoutError):
         async with asyncio.timeout(_DRAINED_S):
             while left >= 0:
@@ -316,10 +320,6 @@ async def drain(receive: Receive, most_bytes: int = _DRAINED_BYTES) -> bool:
                 if not message.get("more_body", False):
                     return message["type"] != "http.disconnect" and left >= 0
     return False
-
-
-def _too_large(limit_bytes: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"the body must not be over {limit_bytes} bytes")
 
 
 def check_body_type(headers: Headers, route: Route) -> str:
@@ -361,8 +361,7 @@ def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -
 
 
 def _parse_form(content: bytes) -> dict[str, Any]:
-    if len(content) > _FORM_BYTES:
-        raise _too_large(_FORM_BYTES)
+    _require_size(len(content), False, _FORM_BYTES)
     try:
         pairs = _pairs(content)
     except ValueError:
