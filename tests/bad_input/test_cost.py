@@ -20,6 +20,9 @@ from broker.domain.data_sources import SourceCall, build_request, find_data_sour
 from broker.domain.patches import apply_json_patch, apply_merge_patch
 from broker.domain.revisions import WRITABLE, live_content
 from broker.domain.strict_json import parse_json
+from broker.fetching.bodies import BodyReader
+from broker.fetching.connections import READ_BYTES
+from broker.fetching.reply_parser import ReplyParser
 from broker.operations.invoke import validate
 from broker.operations.registry import Operation
 from broker.resources import following
@@ -350,6 +353,28 @@ def test_patches() -> None:
     patches(lambda size: [{"op": "test", "path": "/" + "a/" * (size // 2), "value": 1}])
     patches(lambda size: [{"op": "remove", "path": "~" * size}])
     patches(lambda size: [{"op": "add", "path": "/content/a/0", "value": 1}] * min(1_000, size // 40))
+
+
+_CHUNKED_REPLY = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+REPLY: dict[str, Callable[[int], bytes]] = {
+    "one header again and again": lambda size: b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * (size // 4),
+    "headers": lambda size: b"HTTP/1.1 200 OK\r\n" + b"".join(b"%x:\r\n" % n for n in range(size // 8)),
+    "informational replies": lambda size: b"HTTP/1.1 100 Continue\r\n\r\n" * (size // 25),
+    "chunks of a byte": lambda size: _CHUNKED_REPLY + b"1\r\nx\r\n" * (size // 6),
+    "a trailer": lambda size: _CHUNKED_REPLY + b"0\r\na: " + b"x" * size,
+    "trailers": lambda size: _CHUNKED_REPLY + b"0\r\n" + b"a:\r\n" * (size // 4),
+}
+
+
+@pytest.mark.parametrize("kind", REPLY)
+def test_replies_of_upstreams(kind: str) -> None:
+    def read(raw: bytes) -> object:
+        reading = ReplyParser(lambda _head: BodyReader("", 1 << 20), is_head=False)
+        for start in range(0, len(raw), READ_BYTES):
+            reading.feed(memoryview(raw)[start : start + READ_BYTES])
+        return reading
+
+    require_cheap(read, REPLY[kind])
 
 
 def test_data_sources() -> None:

@@ -144,6 +144,30 @@ def test_a_head_is_bounded(part: bytes, step: int) -> None:
             reading.feed(memoryview(part)[start : start + step])
 
 
+@pytest.mark.parametrize("step", [1_000, 50_000])
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"0\r\nX: %b" % (b"x" * (MAX_HEAD_BYTES + 50_000)),
+        b"0\r\n" + b"X: y\r\n" * (MAX_HEAD_BYTES // 4),
+        b"5;x=%b" % (b"x" * (MAX_HEAD_BYTES + 50_000)),
+    ],
+    ids=["a long trailer", "many trailers", "a long extension of a chunk"],
+)
+def test_what_is_beside_a_body_is_bounded(part: bytes, step: int) -> None:
+    """llhttp bounds nothing, and a trailer is kept until it ends."""
+    raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n" + part
+    reading = parser()
+    with pytest.raises(UpstreamFailed):
+        for start in range(0, len(raw), step):
+            reading.feed(memoryview(raw)[start : start + step])
+
+
+def test_long_trailers_are_taken() -> None:
+    raw = CHUNKED.removesuffix(b"\r\n") + b"X: %b\r\n\r\n" % (b"x" * 99_000)
+    assert b"".join(fed(raw, 300, 50_000).body()) == b"hello"
+
+
 def test_a_long_head_is_taken() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: %b\r\n\r\n" % (b"x" * 99_000)
     assert b"".join(fed(head + b"hello", 50_000).body()) == b"hello"

@@ -18,7 +18,10 @@ from broker.fetching.bodies import BodyReader
 from broker.fetching.errors import UpstreamFailed
 
 MAX_HEAD_BYTES = 100 << 10
-"""Of all heads of a reply together, the informational ones too; servers bound what they read to a tenth."""
+"""Of all heads of a reply together, the informational ones too, and of what comes after its body.
+
+Servers bound what they read to a tenth.
+"""
 
 _VERSIONS = frozenset({"1.0", "1.1"})
 _FIRST, _FIRST_FINAL = 100, 200
@@ -56,7 +59,11 @@ class ReplyParser:
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
         self._head: ReplyHead | None = None
-        self._fed_bytes = self._headers_bytes = 0  # of heads
+        self._headers_bytes = 0
+        self._outside_bytes = (
+            0  # since the last part of the body; of trailers, too, llhttp keeps the present one
+        )
+        self._is_body_fed = False
         self._headers: dict[str, str] = {}
         self._body: BodyReader | None = None
         self._keeps_open = False
@@ -82,6 +89,7 @@ class ReplyParser:
             BrokerError: what `begin` and the reader of the body raise.
         """
         assert self._parser is not None, "nobody feeds a parser that is closed"
+        self._is_body_fed = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # whatever has the status 101
@@ -90,9 +98,8 @@ class ReplyParser:
             if not self.is_complete and self._error is None:
                 raise _malformed(repr(error)) from None
             self.is_reusable = False  # what follows a whole reply is nothing that was asked for
-        if self._head is None:
-            self._fed_bytes += len(data)
-            self._bound_head(self._fed_bytes)
+        self._outside_bytes = 0 if self._is_body_fed else self._outside_bytes + len(data)
+        self._bound(self._outside_bytes)
         if self._error is not None:
             refusal, self._error = self._error, None
             try:
@@ -123,7 +130,7 @@ class ReplyParser:
         if self._head is not None:
             return
         self._headers_bytes += len(name) + len(value)
-        self._bound_head(self._headers_bytes)
+        self._bound(self._headers_bytes)
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         known = self._headers.get(key)
         self._headers[key] = text if known is None else f"{known}, {text}"
@@ -151,6 +158,7 @@ class ReplyParser:
 
     def on_body(self, chunk: bytes) -> None:
         """A part of the body."""
+        self._is_body_fed = True
         if self._body is None or self.is_complete or self._error is not None:
             return
         try:
@@ -164,9 +172,10 @@ class ReplyParser:
             self.is_complete = True
             self.is_reusable = self._keeps_open
 
-    def _bound_head(self, size_bytes: int) -> None:
+    def _bound(self, size_bytes: int) -> None:
         if size_bytes > MAX_HEAD_BYTES and self._error is None:
-            self._error = UpstreamFailed("the head of the upstream's reply is too long")
+            part = "head" if self._head is None else "end"
+            self._error = UpstreamFailed(f"the {part} of the upstream's reply is too long")
 
 
 def _malformed(cause: str) -> UpstreamFailed:
