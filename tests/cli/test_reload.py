@@ -57,3 +57,15 @@ def test_nobody_to_ask_is_a_failure_of_one_line(tmp_path: Path, capsys: pytest.C
     told = capsys.readouterr().err
     assert told.startswith(f"error: no `broker up` runs on {tmp_path}")
     assert told.count("\n") == 1
+
+
+def test_a_settings_file_that_others_may_change_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broker.env"
+    file.touch()
+    file.chmod(0o666)
+    monkeypatch.setenv("BROKER_SETTINGS_FILE", str(file))
+    assert run(["up", "--data-dir", str(tmp_path / "data")]) == 1
+    assert capsys.readouterr().err.strip().endswith(f"{file} can be written by others")
+    assert not (tmp_path / "data").exists()

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from broker.deployments import private_paths
-from broker.deployments.private_paths import require_private
+from broker.deployments.private_paths import require_private, require_private_file
 from broker.setup_error import SetupError
 
 
@@ -62,3 +62,29 @@ def test_directory_of_somebody_else_is_refused(open_directory: Path, monkeypatch
 
 def test_group_of_others_is_not_our_own(tmp_path: Path) -> None:
     assert not private_paths._is_own_group(tmp_path, 65_534)
+
+
+def test_a_file_of_ours_is_private_whoever_may_read_it(open_directory: Path) -> None:
+    open_directory.parent.chmod(0o1777)
+    file = open_directory / "settings"
+    file.touch(mode=0o644)
+    require_private_file(file, "the file")
+    file.chmod(0o646)
+    with pytest.raises(SetupError, match="settings can be written by others"):
+        require_private_file(file, "the file")
+
+
+def test_a_link_is_as_private_as_its_place_and_what_it_leads_to(open_directory: Path, tmp_path: Path) -> None:
+    """Its place lets others rename it; then what it leads to."""
+    ours = tmp_path / "settings"
+    ours.touch(mode=0o600)
+    open_place = open_directory.parent
+    (open_place / "first").symlink_to(ours)
+    (open_place / "theirs").touch(mode=0o600)
+    (tmp_path / "second").symlink_to("first")
+    (tmp_path / "first").symlink_to(open_place / "theirs")
+    for link in (open_place / "first", tmp_path / "first", tmp_path / "second"):
+        with pytest.raises(SetupError, match=f"{open_place} can be written by others"):
+            require_private_file(link, "the file")
+    (tmp_path / "third").symlink_to(ours)
+    require_private_file(tmp_path / "third", "the file")

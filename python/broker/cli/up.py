@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.output import write_line
+from broker.deployments.private_paths import require_private_file
 from broker.deployments.supervisor import Supervisor
 from broker.settings import Settings, shadowed_names
 from broker.tracing.opening import require_installed
@@ -69,6 +70,8 @@ def up(
 
 def _check_files(settings: Settings) -> None:
     """Find mistakes in what the settings name now, and not in a replica. Raises SettingError, SetupError."""
+    if settings.settings_file:
+        require_private_file(Path(settings.settings_file), "the settings file")
     if settings.matomo_setup:
         # Not above: this process would hold half of the API for as long as it runs.
         from broker.operations.analytics_platform import wanted_of

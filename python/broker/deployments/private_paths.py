@@ -1,4 +1,4 @@
-"""Checks that nobody else can replace a directory or any directory above it.
+"""Checks that nobody else can replace a directory, or a file, or any directory above it.
 
 Whoever may write a directory may rename what is in it, whatever the modes of that are. So every directory
 from the root down has to belong to us or to root, and nobody else may write it. Two exceptions: a sticky
@@ -25,31 +25,52 @@ def require_private(path: Path, what: str) -> None:
         path: an existing directory, resolved: it has no symbolic links.
         what: the directory, in words, for the message.
     """
-    for directory, status in _from_the_root(path):
+    if not path.is_dir():
+        raise SetupError(f"{path}: is not a directory")
+    _require_private(path, what)
+
+
+def require_private_file(path: Path, what: str) -> None:
+    """Raise `SetupError` when another user could change the file or put another one there.
+
+    Args:
+        path: an existing file, or a symbolic link to one; then the places of all links count.
+        what: the file, in words, for the message.
+    """
+    place = path.absolute()
+    while True:
+        place = place.parent.resolve() / place.name
+        _require_private(place, what)
+        if not place.is_symlink():
+            return
+        place = place.parent / place.readlink()
+
+
+def _require_private(path: Path, what: str) -> None:
+    for each, status in _from_the_root(path):
         if status.st_uid not in (_ROOT, os.geteuid()):
-            raise SetupError(f"{what} {path} is not safe: {directory} belongs to {_user_name(status.st_uid)}")
-        if _others_write(directory, status) and (directory == path or not status.st_mode & stat.S_ISVTX):
-            raise SetupError(f"{what} {path} is not safe: {directory} can be written by others")
+            raise SetupError(f"{what} {path} is not safe: {each} belongs to {_user_name(status.st_uid)}")
+        if _others_write(each, status) and (each == path or not status.st_mode & stat.S_ISVTX):
+            raise SetupError(f"{what} {path} is not safe: {each} can be written by others")
 
 
 def _from_the_root(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    for directory in (*reversed(path.parents), path):
-        status = directory.lstat()
-        if not stat.S_ISDIR(status.st_mode):
-            raise SetupError(f"{directory}: is not a directory")
-        yield directory, status
+    for each in (*reversed(path.parents), path):
+        yield each, each.lstat()
 
 
-def _others_write(directory: Path, status: os.stat_result) -> bool:
+def _others_write(path: Path, status: os.stat_result) -> bool:
+    if stat.S_ISLNK(status.st_mode):
+        return False  # its mode says nothing; who may exchange it is who may write its directory
     if status.st_mode & stat.S_IWOTH:
         return True
-    return bool(status.st_mode & stat.S_IWGRP) and not _is_own_group(directory, status.st_gid)
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_own_group(path, status.st_gid)
 
 
-def _is_own_group(directory: Path, group: int) -> bool:
+def _is_own_group(path: Path, group: int) -> bool:
     """Whether only we are in `group`; where an access list gives more away, it is not our own."""
     with suppress(OSError, AttributeError):  # a file system without lists, a system without the call
-        if _ACCESS_LIST in os.listxattr(directory):
+        if _ACCESS_LIST in os.listxattr(path):
             return False
     if group == _ROOT:
         return True
