@@ -9,7 +9,7 @@ import pytest
 
 from broker.cli.main import run
 from broker.deployments.data_dir import Claim, claim
-from broker.deployments.reloading import ReloadRecord, ReloadState
+from broker.deployments.reload_record import ReloadRecord, ReloadState
 
 Answer = Callable[[ReloadState, str], None]
 

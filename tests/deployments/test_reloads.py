@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.deployments import conductor_process, supervisor
-from broker.deployments.reloading import ReloadRecord, ReloadState, read_record
+from broker.deployments.reload_record import ReloadRecord, ReloadState, read_record
 from broker.settings import Settings
 from broker.setup_error import SetupError
 from broker.storage.conductor_lease import ConductorLease

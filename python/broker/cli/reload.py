@@ -19,7 +19,7 @@ def reload(
     Settings that cannot be change nothing. Viewers of each gateway reconnect and recover; publishes and votes
     wait for a moment, and none is lost. Some settings take effect at the next start only, which it says.
     """
-    from broker.deployments.reloading import ReloadState, request_reload
+    from broker.deployments.reload_record import ReloadState, request_reload
 
     where = Settings.load(data_dir=data_dir).data_dir
     record = request_reload(where.absolute(), wait, write_line)

@@ -34,7 +34,11 @@ _LOG_BYTES = 16 << 20
 _SHARED = Path("/tmp")  # noqa: S108 - a private directory of a random name is made in it
 _LINK = "scratch"
 # A start may be killed before it has made all; commands on accounts and users make the database alone.
-_OURS = {"images", "lock", "log", "metrics", "postgres", "reload", _LINK, "instance"}
+RECORD = "reload"
+"""The name of the file in which the last reload is recorded."""
+
+_LOCK = "lock"
+_OURS = {"images", _LOCK, "log", "metrics", "postgres", RECORD, _LINK, "instance"}
 
 
 class DirectoryInUse(SetupError):
@@ -145,7 +149,7 @@ def claim(path: Path) -> Claim:
     """
     path = open_data_dir(path)
     try:
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SetupError(f"the data directory {path} cannot be used: {error.strerror}") from error
     try:
@@ -156,6 +160,18 @@ def claim(path: Path) -> Claim:
             f"the data directory {path} is in use by another `broker up`; stop it or give another --data-dir"
         ) from None
     return Claim(path, _read_mark(path), _SHARED / f"broker-{os.geteuid()}-{secrets.token_hex(5)}", lock)
+
+
+def require_claimed(path: Path) -> None:
+    """Raise `SetupError` unless a `broker up` runs on the data directory."""
+    try:
+        with (path / _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    except OSError as error:
+        raise SetupError(f"no `broker up` runs on {path}: {error.strerror}") from error
+    raise SetupError(f"no `broker up` runs on {path}")
 
 
 def _require_ours(path: Path) -> None:

@@ -33,7 +33,7 @@ from broker.deployments.leased_tasks import LeasedTasks
 from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.draining import list_draining
 from broker.deployments.ray_internals.serve_control import restart_control
-from broker.deployments.reloading import keep_from_start
+from broker.deployments.reload_plan import keep_from_start
 from broker.errors import Unavailable
 from broker.logs import configure_logs
 from broker.metrics import catalogue

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from broker.deployments.reloading import ReloadRecord, ReloadState, plan_reload
+from broker.deployments.reload_plan import plan_reload
+from broker.deployments.reload_record import ReloadRecord, ReloadState
 from broker.settings import SettingError, Settings, shadowed_names
 from broker.setup_error import SetupError
 
