@@ -8,8 +8,6 @@ was lost, doubled or out of order.
 
 import argparse
 import asyncio
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,12 +18,11 @@ from tests.adversity.edits_and_votes import edits_and_votes
 from tests.adversity.figures import table
 from tests.adversity.producers import PASSING
 from tests.adversity.soak import Show, Size, open_show
-from tests.cluster.network import isolated, why_not
+from tests.cluster.network import run_isolated
 from tests.cluster.scenes import SCENES
 from tests.cluster.stage import Stage, open_stage
 
 _TITLE = "Three nodes, and what can happen to them while a show goes on."
-_INSIDE = "TESTS_ISOLATED"  # without our prefix, under which the product knows its settings only
 _REST_S = 2.0  # between two scenes, so that no pause belongs to both
 _SIZE = Size(producers=10, viewers=30, programs=6, events_per_s=300.0)
 
@@ -84,14 +81,8 @@ def main() -> int:
     names = options.scenes or list(SCENES)
     if unknown := set(names) - set(SCENES):
         parser.error(f"there is no scene {', '.join(sorted(unknown))}")
-    if os.environ.get(_INSIDE):
-        return asyncio.run(play(names, options.relay_from))
-    if reason := why_not():
-        _say(f"nodes cannot have addresses of their own here: {reason}")
-        _say("not shown: anything; `make adversity` has two nodes at loopback addresses")
-        return 2
-    command = isolated([sys.executable, "-m", "tests.cluster", "--relay-from", options.relay_from, *names])
-    return subprocess.run(command, env={**os.environ, _INSIDE: "1"}, check=False).returncode
+    words = ["--relay-from", options.relay_from, *names]
+    return run_isolated("tests.cluster", words, lambda: asyncio.run(play(names, options.relay_from)))
 
 
 def _say(line: str) -> None:

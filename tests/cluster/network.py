@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,7 @@ _TUN_WITHOUT_HEADER = 0x0001 | 0x1000
 _PACKET_BYTES = 65_536
 _HOLD = "import signal; signal.pause()"
 _TOOLS = ("ip", "unshare", "nsenter")
+_INSIDE = "TESTS_ISOLATED"  # without our prefix, under which the product knows its settings only
 
 
 def why_not() -> str:
@@ -59,6 +60,25 @@ def isolated(command: Sequence[str]) -> list[str]:
     """
     shell = ["sh", "-c", '"$@"; exit $?', "sh", *command]
     return ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", *shell]
+
+
+def run_isolated(module: str, words: Sequence[str], play: Callable[[], int]) -> int:
+    """Play in namespaces of its own, by a run of the same module in them; returns the exit status.
+
+    Args:
+        words: of the command line.
+        play: what the run inside does.
+
+    Returns:
+        2 where this machine allows no namespaces, after saying why.
+    """
+    if os.environ.get(_INSIDE):
+        return play()
+    if reason := why_not():
+        sys.stdout.write(f"nodes cannot have addresses of their own here: {reason}\nnot shown: anything\n")
+        return 2
+    command = isolated([sys.executable, "-m", module, *words])
+    return subprocess.run(command, env={**os.environ, _INSIDE: "1"}, check=False).returncode
 
 
 @dataclass(eq=False)

@@ -407,15 +407,15 @@ async def test_topics_that_a_relay_refuses_together_are_followed_at_the_owner_to
     await member.relay.open("other", [Follow(number, topic, None) for number, topic in enumerate(topics)])
     monkeypatch.setattr(relays, "_LOST_S", -1.0)
     refused = 0
-    refuse = upstreams.Course.refused
+    refuse = upstreams.SessionRoute.refused
 
-    def count(course: upstreams.Course) -> None:
+    def count(route: upstreams.SessionRoute) -> None:
         nonlocal refused
-        refused += course.is_relayed
-        refuse(course)
+        refused += route.is_relayed
+        refuse(route)
 
     monkeypatch.setattr(upstreams, "_DIRECT", Backoff(1e6, 1e6, jitter=0))
-    monkeypatch.setattr(upstreams.Course, "refused", count)
+    monkeypatch.setattr(upstreams.SessionRoute, "refused", count)
     await asyncio.gather(*(member.feed.follow(topic) for topic in topics))
     assert refused == 1
 

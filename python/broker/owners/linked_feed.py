@@ -33,7 +33,7 @@ from broker.owners.moved import Moved
 from broker.owners.placement import OWNER
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
 from broker.owners.sessions import POLL_WAIT_S, EntryBatch, Follow, PollReply
-from broker.owners.upstreams import Course, Upstreams
+from broker.owners.upstreams import SessionRoute, Upstreams
 from broker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class LinkedFeed:
             link = self._links[index]
             poller = self._polls[index] = _Poller(
                 link,
-                Course(link, self._upstreams, self._clock),
+                SessionRoute(link, self._upstreams, self._clock),
                 self._clock,
                 f"{self._name}/{index}",
                 self._sink,
@@ -258,7 +258,7 @@ class _Poller:
     def __init__(
         self,
         link: Link,
-        course: Course,
+        route: SessionRoute,
         clock: Clock,
         name: str,
         sink: Sink,
@@ -271,7 +271,7 @@ class _Poller:
         self.heard_s = clock.monotonic_s()
         self._learn = learn
         self._link = link
-        self._course = course
+        self._route = route
         self._clock = clock
         self._gives_all = gives_all
         self._name = name
@@ -305,9 +305,9 @@ class _Poller:
                 return self._activate(following, reply)
             if reply is not None and not isinstance(reply, Unavailable):
                 raise reply
-            if reply is not None and self._course.is_relayed:
+            if reply is not None and self._route.is_relayed:
                 self._life += 1  # so that other topics' refusals by this session are no further ones
-                self._course.refused()
+                self._route.refused()
                 self.open_anew()
             await delays.wait(left_s)
             self._renumber(following)
@@ -347,7 +347,7 @@ class _Poller:
                 await self._opened.wait()
             life = self._life
             follow = Follow(following.number, following.topic, following.start, strict=True)
-            replies = await self._course.link.call("follow", self._session, [follow], timeout_s=wait_s)
+            replies = await self._route.link.call("follow", self._session, [follow], timeout_s=wait_s)
         except (TimeoutError, LinkLost):
             return None
         if replies is None or life != self._life:
@@ -391,7 +391,7 @@ class _Poller:
     async def unfollow(self, following: _Following) -> None:
         """Tell the owner; one that cannot be told keeps sending, and is told again then."""
         try:
-            link, numbers = self._course.link, [following.number]
+            link, numbers = self._route.link, [following.number]
             await link.call("unfollow", self._session, numbers, timeout_s=_LEAVE_S)
         except LinkLost:
             self._strays.add(following.number)
@@ -433,16 +433,16 @@ class _Poller:
             await self._wanted.wait()
             try:
                 if await self._open():
-                    self._course.opened()
+                    self._route.opened()
                     self._opened.set()
                     delays.reset()
                     await self._poll()
-                elif self._course.is_relayed:
-                    self._course.refused()
+                elif self._route.is_relayed:
+                    self._route.refused()
                     await self._leave(self._session)
             except LinkLost as error:
-                self._course.lost()
-                event = "relay_lost" if self._course.is_relayed else "owner_lost"
+                self._route.lost()
+                event = "relay_lost" if self._route.is_relayed else "owner_lost"
                 _log.info(event, extra={"session": self._session, "call": str(error)})
             except Exception:
                 _log.exception("poll_failed", extra={"session": self._session})
@@ -458,14 +458,14 @@ class _Poller:
             False when the owner cannot yet.
         """
         self._life += 1
-        self._course.choose()
+        self._route.choose()
         active = [following for following in self._followings.values() if following.cursor is not None]
         follows = [Follow(following.number, following.topic, following.cursor) for following in active]
         replies: list[Any] = []
         for start in range(0, max(1, len(follows)), _OPEN_PAGE):
             page = follows[start : start + _OPEN_PAGE]
             method = "open" if start == 0 else "follow"
-            reply = await self._course.link.call(method, self._session, page, timeout_s=_CALL_S)
+            reply = await self._route.link.call(method, self._session, page, timeout_s=_CALL_S)
             if not isinstance(reply, list):
                 return False
             replies += reply
@@ -490,7 +490,7 @@ class _Poller:
 
     async def _poll(self) -> None:
         """Poll until the session is unknown or belongs elsewhere, or nothing is followed. Raises LinkLost."""
-        ack, link = 0, self._course.link
+        ack, link = 0, self._route.link
         while self._wanted.is_set():
             reply = await link.call("poll", self._session, ack, timeout_s=POLL_WAIT_S + _POLL_GRACE_S)
             if isinstance(reply, BrokerError):
@@ -503,7 +503,7 @@ class _Poller:
                 strays = list(self._strays)
                 await link.call("unfollow", self._session, strays, timeout_s=_CALL_S)
                 self._strays.difference_update(strays)
-            if not self._course.is_best:
+            if not self._route.is_best:
                 session = self._session
                 self._opened.clear()
                 self._life += 1  # what is being asked of this session is asked again of the next one
@@ -513,7 +513,7 @@ class _Poller:
     async def _leave(self, session: str) -> None:
         """End the session; who cannot be told forgets it by itself."""
         with suppress(LinkLost):
-            await self._course.link.call("leave", session, timeout_s=_LEAVE_S)
+            await self._route.link.call("leave", session, timeout_s=_LEAVE_S)
 
     def _take(self, reply: PollReply) -> int:
         for batch in reply.batches:

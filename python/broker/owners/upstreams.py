@@ -2,9 +2,9 @@
 
 The relays are computed from the list of gateways (`broker.domain.relays`). A gateway takes the first of its
 order whose link has not failed lately, and the owner when three have. Each poller of its feed has a
-`Course`, which says where its next session is. Wherever that is, it begins with the poller's cursors, so
-nothing is lost or doubled on the way; a relay that does not know them is left alone for some seconds, which
-the poller spends at the owner.
+`SessionRoute`, which says where its next session is. Wherever that is, it begins with the poller's cursors,
+so nothing is lost or doubled on the way; a relay that does not know them is left alone for some seconds,
+which the poller spends at the owner.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Upstreams:
         return link
 
 
-class Course:
+class SessionRoute:
     """Where the sessions of one poller are: at its owner, or at a relay.
 
     Attributes:
