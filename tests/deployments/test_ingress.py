@@ -1,8 +1,10 @@
 """The ingress from outside: HAProxy with our configuration in the place of Ray's, real sockets, no Ray."""
 
 import asyncio
+import os
 import resource
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -447,6 +449,22 @@ def test_requests_are_answered_while_a_new_manager_takes_the_place_of_one_that_d
     left_behind.wait(30)
     another.until_up(1)
     assert {get(another.port, "/x")[0] for _ in range(40)} == {200}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of somebody else")
+def test_a_neighbour_who_looks_like_the_ingress_keeps_no_door_shut_and_is_not_ended(another: Ingress) -> None:
+    """Everybody may call a process as they like, and name our files."""
+    program = haproxy.find_haproxy()
+    assert program is not None
+    words = [str(program), "-c", "sleep 60; true", "-f", str(another.config)]
+    with subprocess.Popen(words, executable="/bin/sh", user=64_999) as neighbour:
+        try:
+            another.run({}, knows=False)
+            assert_ours(call(another.port, GET + b"Connection: close\r\n\r\n"), 503, "unavailable")
+            another.run({"broker": ("/", [])})
+            assert neighbour.poll() is None
+        finally:
+            neighbour.kill()
 
 
 def test_replicas_of_other_nodes_alone_are_watched_for_the_loss_of_their_node(another: Ingress) -> None:
