@@ -21,7 +21,7 @@ from broker.deployments.processes import list_marked
 from broker.settings import child_environment
 
 PASSWORD = "correct-horse"
-START_S = 240.0  # on a machine that does other things too; alone it takes fifteen seconds
+START_S = 240.0  # on a machine that does other things too; alone it takes nine seconds
 
 _MAIN = "from broker.cli.main import main; main()"
 # Its input ends with the process that started it, also by `kill -9`; then it stops as if it were asked to.

@@ -199,7 +199,7 @@ def _local_environment(settings: Settings, scratch: Path) -> dict[str, str]:
         **memory_environment(),
         **serve_environment(),
         "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "10",
-        # At rest; it goes round faster by itself while a replica is missing (`serve_pace`).
+        # At rest; it goes round faster by itself while something changes (`serve_pace`).
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "2",
         # Two of an instance's may listen at a time, while another Ray takes over.
         "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",

@@ -16,7 +16,9 @@ import asyncio, sys
 from ray.serve._private.haproxy import HAProxyApi, HAProxyConfig
 from broker.deployments.ray_internals import ingress_restart
 
+waits = HAProxyApi._wait_for_hap_availability
 ingress_restart.hasten()
+assert HAProxyApi._wait_for_hap_availability is not waits
 
 async def main(directory):
     api = HAProxyApi(

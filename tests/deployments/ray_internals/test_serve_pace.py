@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +13,14 @@ from broker import timers
 from broker.deployments.ray_internals.serve_pace import (
     ask_less_for_nodes,
     count_before_telling,
-    hurry_while_missing,
+    hurry_while_changing,
 )
 
 # In a process that ends, since it changes Serve.
 _INSTALLED = """
-from ray.serve._private import cluster_node_info_cache, controller, deployment_state, router
+from ray.serve._private import application_state, deployment_state
+from ray.serve._private import cluster_node_info_cache, controller, router
+from ray.serve.schema import ApplicationStatus
 from broker.deployments.ray_internals import serve_pace
 
 before = controller.ServeController.run_control_loop_step
@@ -32,6 +34,9 @@ assert "run_control_loop_step" in controller.ServeController.run_control_loop.__
 state = deployment_state.DeploymentState
 assert callable(state.get_running_replica_ids) and isinstance(state.target_num_replicas, property)
 assert "_deployment_states" in deployment_state.DeploymentStateManager.update.__code__.co_names
+assert "_application_states" in application_state.ApplicationStateManager.update.__code__.co_names
+assert isinstance(application_state.ApplicationState.status, property)
+assert set(serve_pace._CHANGING) < set(ApplicationStatus)
 
 figures = router.RouterMetricsManager
 asking = figures.wrap_queued_request.__wrapped__.__code__.co_names
@@ -67,9 +72,11 @@ def test_the_serve_that_is_installed_is_as_expected() -> None:
 class Rounds:
     """A controller that does nothing in its rounds."""
 
-    def __init__(self, *wanted: int) -> None:
+    def __init__(self, *wanted: int, statuses: Sequence[str] = ("RUNNING",)) -> None:
         states = {at: _state(wanted=count) for at, count in enumerate(wanted)}
         self.deployment_state_manager = SimpleNamespace(_deployment_states=states)
+        applications = {at: SimpleNamespace(status=status) for at, status in enumerate(statuses)}
+        self.application_state_manager = SimpleNamespace(_application_states=applications)
 
     async def run_control_loop_step(self, *arguments: Any) -> None:
         assert arguments == (1.0, 2.0, 3)
@@ -79,24 +86,38 @@ def _state(*, wanted: int) -> SimpleNamespace:
     return SimpleNamespace(target_num_replicas=wanted, get_running_replica_ids=list)
 
 
-def test_rounds_are_short_for_as_long_as_a_replica_is_missing() -> None:
-    class Controller(Rounds):
-        pass
+class Hurry:
+    """The pause after a round, of a Serve that rests for half a second."""
 
-    serve = SimpleNamespace(ServeController=Controller, CONTROL_LOOP_INTERVAL_S=0.5)
-    hurry_while_missing(serve)
+    def __init__(self, moment_s: float) -> None:
+        class Controller(Rounds):
+            pass
 
-    def pause_after(*wanted: int) -> float:
-        asyncio.run(Controller(*wanted).run_control_loop_step(1.0, 2.0, 3))
-        pause_s: float = serve.CONTROL_LOOP_INTERVAL_S
+        self._controller = Controller
+        self._serve = SimpleNamespace(ServeController=Controller, CONTROL_LOOP_INTERVAL_S=0.5)
+        hurry_while_changing(self._serve, moment_s)
+
+    def pause_after(self, *wanted: int, statuses: Sequence[str] = ("RUNNING",)) -> float:
+        asyncio.run(self._controller(*wanted, statuses=statuses).run_control_loop_step(1.0, 2.0, 3))
+        pause_s: float = self._serve.CONTROL_LOOP_INTERVAL_S
         return pause_s
 
-    assert [pause_after(0, 0), pause_after(0, 1), pause_after(0, 1), pause_after(0, 0)] == [
-        0.5,
-        0.1,
-        0.1,
-        0.5,
-    ]
+
+def test_rounds_are_short_for_as_long_as_a_replica_is_missing() -> None:
+    hurry = Hurry(moment_s=0)
+    pauses = [hurry.pause_after(*wanted) for wanted in ((0, 0), (0, 1), (0, 1), (0, 0))]
+    assert pauses == [0.5, 0.1, 0.1, 0.5]
+
+
+def test_rounds_are_short_while_an_application_starts_or_stops_and_before_there_is_one() -> None:
+    hurry = Hurry(moment_s=0)
+    statuses = ((), ("RUNNING",), ("RUNNING", "DEPLOYING"), ("DEPLOY_FAILED", "UNHEALTHY"), ("DELETING",))
+    assert [hurry.pause_after(statuses=each) for each in statuses] == [0.1, 0.5, 0.1, 0.5, 0.1]
+
+
+def test_rounds_stay_short_for_a_moment() -> None:
+    hurry = Hurry(moment_s=60.0)
+    assert [hurry.pause_after(wanted) for wanted in (0, 1, 0)] == [0.5, 0.1, 0.1]
 
 
 def test_nodes_are_asked_for_in_hurried_rounds_and_seldom_else() -> None:
@@ -114,7 +135,8 @@ def test_nodes_are_asked_for_in_hurried_rounds_and_seldom_else() -> None:
         async def run_control_loop_step(self, *arguments: Any) -> None:
             self.cluster_node_info_cache.update()
 
-    hurry_while_missing(SimpleNamespace(ServeController=Controller, CONTROL_LOOP_INTERVAL_S=0.5))
+    serve = SimpleNamespace(ServeController=Controller, CONTROL_LOOP_INTERVAL_S=0.5)
+    hurry_while_changing(serve, moment_s=0)
     ask_less_for_nodes(SimpleNamespace(ClusterNodeInfoCache=Nodes))
     controller = Controller()
 
@@ -128,7 +150,7 @@ def test_nodes_are_asked_for_in_hurried_rounds_and_seldom_else() -> None:
 
 def test_another_serve_is_left_alone() -> None:
     serve = SimpleNamespace(ServeController=object, RouterMetricsManager=object)
-    hurry_while_missing(serve)
+    hurry_while_changing(serve)
     count_before_telling(serve)
     ask_less_for_nodes(serve)
     assert vars(serve) == {"ServeController": object, "RouterMetricsManager": object}

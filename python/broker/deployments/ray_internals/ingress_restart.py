@@ -1,15 +1,17 @@
 """A process of HAProxy that dies is started again at once, by Ray Serve's manager that has started it.
 
 Serve by itself exchanges the manager, after it was found without HAProxy three times, and nobody is answered
-over HTTP meanwhile.
+over HTTP meanwhile. And it looks twice a second whether a process that it starts has taken over.
 
-Where workers are forked, the manager is changed before (`fork_server`), and waits for the end of each process
-that it starts. Where it is made otherwise than this expects it stays as it is.
+Where workers are forked, the manager is changed before (`fork_server`): it waits for the end of each process
+that it starts, and looks often while one starts. Where it is made otherwise than this expects it stays as it
+is.
 
-Names used: `HAProxyApi._start_and_wait_for_haproxy`, `_proc` and `start` of `ray.serve._private.haproxy`.
+Names used: `HAProxyApi._start_and_wait_for_haproxy`, `_wait_for_hap_availability`, `_get_running_pid`,
+`_proc` and `start` of `ray.serve._private.haproxy`.
 Probe: each is looked for when the fork server starts; a test says when one is gone.
 Fall-back: Serve exchanges the manager.
-Gain: HTTP is answered again after 1 s, and not after 20.
+Gain: HTTP is answered again after 1 s, and not after 20; each change of the ingress takes 0.4 s less.
 """
 
 import asyncio
@@ -18,6 +20,8 @@ from typing import Any
 
 from broker.concurrency.tasks import run_once
 
+_LOOK_S = 0.05
+_LOOKS = 40
 _STOP_S = 0.1  # a manager that kills its process notes it within this time
 
 _log = logging.getLogger(__name__)
@@ -28,6 +32,7 @@ def hasten() -> None:
     from ray.serve._private import haproxy
 
     restart_what_dies(haproxy)
+    look_often(haproxy)
 
 
 def restart_what_dies(haproxy: Any) -> None:
@@ -46,6 +51,23 @@ def restart_what_dies(haproxy: Any) -> None:
         return process
 
     kind._start_and_wait_for_haproxy = start_and_follow
+
+
+def look_often(haproxy: Any) -> None:
+    """Have whoever waits for a process that starts look twenty times a second, and not twice."""
+    kind: Any = getattr(haproxy, "HAProxyApi", None)
+    wait = getattr(kind, "_wait_for_hap_availability", None)
+    if wait is None or not hasattr(kind, "_get_running_pid"):
+        return
+
+    async def wait_and_look(self: Any, process: Any, *arguments: Any, **options: Any) -> None:
+        for _ in range(_LOOKS):
+            if process.returncode is not None or await self._get_running_pid() == process.pid:
+                break
+            await asyncio.sleep(_LOOK_S)
+        await wait(self, process, *arguments, **options)
+
+    kind._wait_for_hap_availability = wait_and_look
 
 
 async def _restart_when_dead(api: Any, process: Any) -> None:
