@@ -58,11 +58,8 @@ def main() -> None:
 
 def find_tools() -> tuple[str, str]:
     """Paths of Prometheus and promtool: those of this machine, or Debian's. Exits where there are none."""
-    found = shutil.which("prometheus"), shutil.which("promtool")
-    if found[0] and found[1]:
-        return found[0], found[1]
-    unpacked = TOOLS / "usr" / "bin"
-    if not (unpacked / "promtool").exists():
+    found = find_tool("prometheus"), find_tool("promtool")
+    if found[0] is None or found[1] is None:
         TOOLS.mkdir(parents=True, exist_ok=True)
         try:
             subprocess.run(["apt-get", "-qq", "download", "prometheus"], cwd=TOOLS, check=True)
@@ -70,7 +67,13 @@ def find_tools() -> tuple[str, str]:
             subprocess.run(["dpkg", "-x", package, TOOLS], check=True)
         except (OSError, ValueError, subprocess.CalledProcessError) as error:
             sys.exit(f"error: install Prometheus and promtool; Debian's package cannot be had here: {error}")
-    return str(unpacked / "prometheus"), str(unpacked / "promtool")
+        found = find_tool("prometheus"), find_tool("promtool")
+    return found[0] or "prometheus", found[1] or "promtool"
+
+
+def find_tool(name: str) -> str | None:
+    """The path of a tool of this machine, or of Debian's where that has been unpacked."""
+    return shutil.which(name) or shutil.which(name, path=str(TOOLS / "usr" / "bin"))
 
 
 @contextmanager

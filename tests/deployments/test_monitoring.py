@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 
 from broker.metrics.catalogue import CATALOGUE, PROCESS_LABELS
 from tests.deployments.dashboards import GRAFANA, read_dashboards, read_queries, render
+from tests.deployments.observability import find_tool
 from tests.deployments.rules import RULES, read_rules
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks.md"
+PROMTOOL = find_tool("promtool")  # `make observability` fetches one
 _WORDS = re.compile(r"(?<![\w:])((?:\w+:)?broker[\w:]+)(\{[^}]*\})?")
 _GROUPS = re.compile(r"\b(?:by|without|on|ignoring) \(([^)]*)\)")
 
@@ -102,6 +105,15 @@ def test_every_alert_has_its_runbook_and_its_test() -> None:
         assert re.findall(r"^\*\*(\w+)\*\*", section, re.MULTILINE) == ["Means", "Look", "Do"], section
     tested = re.findall(r'alertname="(\w+)"', (RULES / "alerts_test.yml").read_text())
     assert set(tested) == set(alerts)
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="there is no promtool on this machine")
+def test_alerts_fire_in_the_cases_that_are_theirs() -> None:
+    assert PROMTOOL is not None
+    done = subprocess.run(
+        [PROMTOOL, "test", "rules", RULES / "alerts_test.yml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_runbooks_name_log_lines_settings_and_metrics_that_exist() -> None:
