@@ -267,6 +267,30 @@ def test_a_process_that_is_replaced_sends_nothing_to_replicas_that_leave(another
     second.end()
 
 
+def test_a_process_that_is_replaced_goes_on_with_replicas_that_leave_where_it_knows_no_other(
+    another: Ingress,
+) -> None:
+    """Ray may exchange all replicas in one step; those that leave listen until no ingress names them."""
+    first, second = Replica("first"), Replica("second")
+    another.run({"broker": ("/", [first])})
+    another.until_up(1)
+    with ExitStack() as stack:
+        slow = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", another.port), 20)) for _ in range(8)
+        ]
+        for peer in slow:
+            peer.sendall(POST + b"Connection: close\r\n" + SHORT[:-1])
+        time.sleep(0.5)  # the old process has them
+        another.run({"broker": ("/", [second])})
+        for peer in slow:
+            peer.sendall(SHORT[-1:])
+        assert {(parse(reply)[0], parse(reply)[2].get("by")) for reply in map(read_all, slow)} == {
+            (200, "first")
+        }
+    first.end()
+    second.end()
+
+
 @pytest.mark.parametrize(
     ("status", "shown", "get_error", "post_error"),
     [

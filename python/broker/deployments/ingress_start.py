@@ -132,20 +132,26 @@ def withdraw(ray: RayInput) -> None:
 
     It may have requests to send for as long as its clients take for them, and knows no other list. Its kept
     connections to these replicas are closed.
+
+    Where Ray names none of those that it knows, as when all are exchanged in one step, it goes on with them:
+    it takes requests until the new process has started, and they listen until no ingress names them
+    (`departures`).
     """
-    known = {
-        (f"{kind}-{application.name}", line.split()[1])
+    named = {
+        (f"{kind}-{application.name}", line.split()[1]): line.endswith(" backup")
         for application in ray.applications
         for line in application.servers
         for kind in KINDS
     }
     with suppress(OSError, UnicodeDecodeError):  # there is none yet, or no more; it could only have said yes
         rows = [line.split() for line in ask(ray.admin, "show servers state").splitlines()]
-        gone = [row for row in rows if len(row) > _NAME and row[1].startswith(_KINDS)]
+        known = [(row[1], row[_NAME]) for row in rows if len(row) > _NAME and row[1].startswith(_KINDS)]
+        # A backup is Ray Serve's own proxy, which other nodes than the head do not reach.
+        lasting = {each[0] for each in known if named.get(each) is False}
         commands = [
-            f"set server {row[1]}/{row[_NAME]} state maint"
-            for row in gone
-            if (row[1], row[_NAME]) not in known
+            f"set server {backend}/{name} state maint"
+            for backend, name in known
+            if (backend, name) not in named and backend in lasting
         ]
         if commands:
             ask(ray.admin, ";".join(commands))
