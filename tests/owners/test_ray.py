@@ -4,6 +4,7 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,34 @@ async def test_exchanged_owner_neither_loses_nor_doubles(cluster: None, dsn: str
     finally:
         await listener.feed.close()
         await owners.close()
+        await pool.stop()
+
+
+class NotingOwner(OwnerActor):
+    """Notes in the data directory that it has been asked to stop."""
+
+    async def stop(self) -> None:
+        (self._settings.data_dir / f"stopped-{os.getpid()}").touch()
+        await super().stop()
+
+
+def list_stopped(directory: Path) -> set[int]:
+    """The processes of owners that have noted so."""
+    return {int(path.name.removeprefix("stopped-")) for path in directory.glob("stopped-*")}
+
+
+async def test_exchanged_owner_is_asked_to_stop_before_it_ends(
+    cluster: None, dsn: str, tmp_path: Path
+) -> None:
+    """Ray ends an actor with its last handle, and its callers wait for a second until it is gone."""
+    settings = replace(SETTINGS, data_dir=tmp_path)
+    pool = SlotPool(OWNER, NotingOwner, SETTINGS.owners, settings, dsn, detached=False)
+    await pool.start()
+    try:
+        before = await process_ids()
+        await pool.exchange()
+        assert list_stopped(tmp_path) == set(before)
+    finally:
         await pool.stop()
 
 

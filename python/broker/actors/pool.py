@@ -208,8 +208,11 @@ class SlotPool:
                 raise
             text = f"{slot} did not start"
             raise Unavailable(text, retry_after_s=1, log_text=repr(error)) from error
+        # Ray would end the former one with its handle: it would not be asked to stop, and its callers wait.
+        former = self._held.get(index)
         self._held[index] = handle
         await asyncio.gather(*(_end(name) for name in old))
+        del former
         await _await_slot(handle, slot)
 
     def _begin_watch(self, index: int) -> list[asyncio.Task[None]]:
