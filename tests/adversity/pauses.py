@@ -4,8 +4,8 @@ One producer publishes over HTTP every 20 ms, one visitor answers a poll as ofte
 WebSocket; each tries again after 20 ms. Prints, for each fault, the median and the worst of the longest times
 without an acknowledged publish, without an acknowledged answer, and without an event for the viewer.
 
-`scaling` is no fault: the owners become 4 and 1 again, while this is played on eight programs at a time; the
-figures are those of the worst program.
+Two kinds are no faults. `scaling`: the owners become 4 and 1 again, while this is played on eight programs at
+a time; the figures are those of the worst program. `reload`: `broker reload`, which exchanges all parts.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from tests.deployments.instance import Instance
 CONDUCTOR = TITLES["Ray with everything on it"]
 KINDS = TITLES | {"counter": COUNTER} | RAY_TITLES
 SCALING = "scaling"
+RELOAD = "reload"
 _SCALES = (4, 1)
 _PROGRAMS = 8  # at a time while the owners are scaled
 _PAUSE_S = 0.02
@@ -147,6 +148,9 @@ def main() -> int:
                 if kind == SCALING:
                     asyncio.run(_measure_scaling(instance, options.times))
                     continue
+                if kind == RELOAD:
+                    asyncio.run(_measure_reload(instance, options.times))
+                    continue
                 asyncio.run(_measure(instance, kind, options.times, signal.SIGSTOP if options.hang else 9))
         finally:
             instance.end()
@@ -176,8 +180,7 @@ async def _measure(instance: Instance, kind: str, times: int, number: int) -> No
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
     title = f"{kind} hangs" if number == signal.SIGSTOP else kind
-    columns = [f"{statistics.median(each):.2f} s, {max(each):.2f} s" for each in zip(*rows, strict=True)]
-    _print_row([title, str(times), *columns])
+    _print_row([title, str(times), *_summarize(rows)])
 
 
 async def _measure_scaling(instance: Instance, times: int) -> None:
@@ -189,10 +192,7 @@ async def _measure_scaling(instance: Instance, times: int) -> None:
             for owners in _SCALES:
                 await asyncio.sleep(_AFTER_S)
                 since_s = time.monotonic()
-                code = "from broker.cli.main import main; main()"
-                command = [sys.executable, "-c", code, "scale", f"owners={owners}"]
-                scaling = await asyncio.create_subprocess_exec(*command, "--data-dir", str(instance.data_dir))
-                assert await scaling.wait() == 0
+                await _run_command(instance, "scale", f"owners={owners}")
                 await asyncio.sleep(_AFTER_S)
                 assert [each for each in playing if each.done()] == []
                 pauses = (flow.pauses_s(since_s) for flow in flows)
@@ -203,10 +203,40 @@ async def _measure_scaling(instance: Instance, times: int) -> None:
             each.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
     for owners, measured in rows.items():
-        columns = [
-            f"{statistics.median(each):.2f} s, {max(each):.2f} s" for each in zip(*measured, strict=True)
-        ]
-        _print_row([f"owners become {owners}", str(times), *columns])
+        _print_row([f"owners become {owners}", str(times), *_summarize(measured)])
+
+
+async def _measure_reload(instance: Instance, times: int) -> None:
+    flow = Flow(instance)
+    playing = asyncio.create_task(flow.run())
+    rows = []
+    try:
+        for _ in range(times):
+            await asyncio.sleep(_AFTER_S)
+            since_s = time.monotonic()
+            await _run_command(instance, "reload")
+            took_s = time.monotonic() - since_s
+            await asyncio.sleep(_AFTER_S)
+            assert not playing.done(), playing.result()
+            rows.append(flow.pauses_s(since_s))
+            print([round(each, 2) for each in (took_s, *rows[-1])], file=sys.stderr, flush=True)  # noqa: T201
+    finally:
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+    _print_row([RELOAD, str(times), *_summarize(rows)])
+
+
+async def _run_command(instance: Instance, *words: str) -> None:
+    """Run `broker` with these words on an instance; it must succeed."""
+    code = "from broker.cli.main import main; main()"
+    command = [sys.executable, "-c", code, *words, "--data-dir", str(instance.data_dir)]
+    running = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
+    assert await running.wait() == 0
+
+
+def _summarize(rows: Sequence[Sequence[float]]) -> list[str]:
+    """Median and worst of each column."""
+    return [f"{statistics.median(each):.2f} s, {max(each):.2f} s" for each in zip(*rows, strict=True)]
 
 
 async def _until_whole(
@@ -242,7 +272,7 @@ def _print_row(columns: Sequence[str]) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kinds", nargs="*", default=[*KINDS, SCALING], metavar="KIND")
+    parser.add_argument("kinds", nargs="*", default=[*KINDS, SCALING, RELOAD], metavar="KIND")
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--hang", action="store_true", help="stop the process instead of killing it")
     return parser.parse_args()
