@@ -4,6 +4,7 @@
     python -m bench viewers [--count N] …
     python -m bench storms [NAME …] …
     python -m bench owner [--runs N] [--quick]
+    python -m bench traces [--runs N] [--quick]
     python -m bench publish [--runs N] [--seconds S] [--quick]
     python -m bench startup [--runs N] [--idle S] [--quick]
     python -m bench votes [--runs N] [--quick]
@@ -39,6 +40,7 @@ from bench import (
     startup,
     storms,
     tls,
+    traces,
     viewers,
     votes,
 )
@@ -157,6 +159,7 @@ PARTS = {
     "socket-votes": socket_votes.main,
     "startup": startup.main,
     "storms": storms.main,
+    "traces": traces.main,
     "viewers": viewers.main,
     "votes": votes.main,
 }
