@@ -105,6 +105,36 @@ async def test_the_only_gateway_is_started_again_after_a_start_that_failed(
     assert told == ["start 0", "stop 0", "kill 0", "start 1"]
 
 
+class SlowNode(OneNode):
+    """Starts its first gateway when it is told to."""
+
+    def __init__(self, told: list[str]) -> None:
+        super().__init__(Settings(), told)
+        self.begun, self.may_start = asyncio.Event(), asyncio.Event()
+
+    async def _start_on(self, node: str) -> None:
+        self.begun.set()
+        await self.may_start.wait()
+        await super()._start_on(node)
+
+
+async def test_a_gateway_that_is_about_to_start_is_exchanged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the settings from before, and a node that came back has the one that was started meanwhile."""
+    told: list[str] = []
+    monkeypatch.setattr(gateways, "live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "list_draining", set)
+    monkeypatch.setattr(gateways, "kill", lambda actor: told.append(f"kill {actor._name}"))
+    kept = SlowNode(told)
+    running = asyncio.create_task(kept.run())
+    async with asyncio.timeout(WAIT_S):
+        await kept.begun.wait()
+        rolling = asyncio.create_task(kept.roll())
+        kept.may_start.set()
+        await rolling
+    running.cancel()
+    assert told == ["start 0", "start 1", "drain 0", "stop 0", "kill 0"]
+
+
 async def test_a_node_that_drains_has_its_gateway_drained_and_gets_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

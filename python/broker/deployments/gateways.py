@@ -253,7 +253,9 @@ class GatewayKeeper:
 
     async def roll(self) -> None:
         """Exchange every gateway for a new one, one node after the other. Raises RayError."""
-        for node in list(self._running):
+        async with self._lock:  # one that is about to start has what was there before, too
+            nodes = list(self._running)
+        for node in nodes:
             async with self._lock:
                 old = self._running.get(node)
                 if old is None:
