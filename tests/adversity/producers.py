@@ -30,6 +30,7 @@ _CORRECTS = 0.02  # the part of publishes after which an event is corrected
 _TRY_S = 15.0  # the product itself tries for ten
 _PATIENCE_S = 180.0
 _PAUSE_S = (0.02, 0.2)  # between two tries
+_TOLD = 200  # characters of an answer that asks to try again
 PASSING = (429, 502, 503, 504)
 """The statuses of which a client may think that trying again helps."""
 
@@ -79,7 +80,7 @@ class HttpDoor:
         except httpx.TransportError as error:
             raise Failed(type(error).__name__) from error
         if reply.status_code in self._passing:
-            raise Failed(str(reply.status_code))
+            raise Failed(f"{reply.status_code} {reply.text[:_TOLD]}")
         if not reply.is_success:
             raise Refused(f"{reply.status_code} {reply.text[:200]}")
         return reply.json()
@@ -138,7 +139,14 @@ class Tally:
     given_up: int = 0
     given_up_s: float = 0.0
     last_s: dict[str, float] = field(default_factory=dict)
+    causes: dict[str, int] = field(default_factory=dict)  # of failures, each with its door
     notes: list[str] = field(default_factory=list)
+
+    def note_failure(self, door: Door, cause: Failed) -> None:
+        """Count a try that was not answered, or answered by a wish for another."""
+        self.failures += 1
+        name = f"{type(door).__name__}: {cause}"
+        self.causes[name] = self.causes.get(name, 0) + 1
 
     def note(self, text: str) -> None:
         """Keep something that should not have been."""
@@ -201,8 +209,8 @@ class Producer:
         while answer is None and time.monotonic() < sent_s + _PATIENCE_S:
             try:
                 answer = await self._door.publish(self._program_id, events, key)
-            except Failed:
-                self._tally.failures += 1
+            except Failed as error:
+                self._tally.note_failure(self._door, error)
                 if self._random.random() < self._habits.gives_up:
                     break
                 await asyncio.sleep(self._random.uniform(*_PAUSE_S))
@@ -232,8 +240,8 @@ class Producer:
         while time.monotonic() < deadline_s:
             try:
                 await self._door.correct(self._program_id, event)
-            except Failed:
-                self._tally.failures += 1
+            except Failed as error:
+                self._tally.note_failure(self._door, error)
                 await asyncio.sleep(_PAUSE_S[1])
             except Refused as error:
                 self._tally.note(f"producer {self._by} could not correct: {error}")

@@ -10,6 +10,7 @@ import pytest
 
 from broker.deployments.ports import free_port
 from tests.deployments.instance import Instance
+from tests.deployments.joined import Cluster, joined_cluster
 from tests.deployments.picture_server import PictureServer
 
 BIND_HOST = "127.0.0.77"
@@ -49,3 +50,10 @@ def instance(tmp_path_factory: pytest.TempPathFactory, pictures: PictureServer) 
     with instance.running():
         yield instance
         instance.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes for the tests of one module, which end processes of it."""
+    with joined_cluster() as cluster:
+        yield cluster

@@ -1,9 +1,5 @@
-"""The product on a cluster of two nodes that it has joined, each with an address of its own, from outside.
+"""The product on a cluster of two nodes that it has joined, each with an address of its own, from outside."""
 
-As an operator sets it up: nodes by `ray start` with `deploy/node.env`, then `broker up`.
-"""
-
-import asyncio
 import json
 import os
 import re
@@ -11,9 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
@@ -25,94 +20,21 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from tests.adversity.faults import COUNTER, TITLES, hit
-from tests.adversity.two_nodes import HEAD, SECOND, Node, open_cluster
-from tests.deployments.haproxy_servers import list_replicas
+from tests.adversity.two_nodes import HEAD, SECOND, Node
 from tests.deployments.hostile import HARMLESS, HOSTILE
 from tests.deployments.ingress_stage import read_all
-from tests.deployments.instance import PASSWORD, Instance
+from tests.deployments.joined import API, BACK_S, BROKER, LOGIN_TRIES, NODES, Cluster, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-NODES = (HEAD, SECOND)
 THIRD = "127.0.0.13"
 IN_NODE_ENV = "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS"
-TRIES = 3
 HOOK = Path(__file__).parents[2] / "deploy" / "kuberay" / "base" / "leave.sh"
 GUIDE = Path(__file__).parents[2] / "docs" / "ports.md"
-SETTINGS = {
-    "BROKER_BIND_HOST": "node",
-    "BROKER_OPS_HOST": "node",
-    "BROKER_LOGIN_TRIES_PER_ADDRESS": str(TRIES),
-    "BROKER_RELAY_FROM": "3",
-}
 ROUTE_OF_PICTURES = "/api/v2/imgproxy"
 ROUTES = {"/": "broker", ROUTE_OF_PICTURES: "broker-images"}
 FORGED = {"X-Forwarded-For": "192.0.2.7", "X-Broker-Ingress": "0123456789abcdef operations 192.0.2.7"}
-BACK_S = 120.0
-BROKER = Path(sys.executable).with_name("broker")
 SLOW_START_S = 8.0  # shorter than Ray takes to give up a node that does not answer
-
-
-class Cluster:
-    """Two nodes with the product."""
-
-    def __init__(
-        self, instance: Instance, nodes: list[Node], directory: Path, environment: dict[str, str]
-    ) -> None:
-        self.instance = instance
-        self.environment = environment
-        self.nodes = nodes
-        self.directory = directory
-
-    def url(self, node: str) -> str:
-        """Of the HTTP port of `node`."""
-        return f"http://{node}:{self.instance.http_port}"
-
-    def configurations(self) -> list[Path]:
-        """Of the HAProxy of each node."""
-        return list((self.directory / "i").glob("*/haproxy.cfg"))
-
-    def replicas(self, application: str = "broker") -> set[tuple[str, int]]:
-        """Where the HAProxy of any node looks for a replica."""
-        return {
-            place
-            for path in self.configurations()
-            for place in list_replicas(path.read_text(), application).values()
-        }
-
-    def token(self) -> dict[str, str]:
-        """The header of the admin."""
-        form = {"grant_type": "password", "username": "admin", "password": PASSWORD, "client_id": "Test"}
-        reply = httpx.post(f"{self.url(HEAD)}/api/v1/token", data=form, timeout=20).raise_for_status()
-        return {"Authorization": f"Bearer {reply.json()['access_token']}"}
-
-    def listening(self) -> list[tuple[str, str, int]]:
-        """Name, address and port of each TCP socket that listens and of each UDP socket of all nodes."""
-        found = []
-        for node in self.nodes:
-            for process in node.processes():
-                with suppress(Exception):
-                    found += [
-                        (process.name(), each.laddr.ip, each.laddr.port)
-                        for each in process.net_connections("inet")
-                        if each.laddr and (each.type == socket.SOCK_DGRAM or each.status == "LISTEN")
-                    ]
-        return found
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    # A short path: sockets lie below it.
-    with (
-        tempfile.TemporaryDirectory(prefix="bj-", dir="/tmp", ignore_cleanup_errors=True) as name,
-        asyncio.Runner() as runner,
-    ):
-        opened = open_cluster(Path(name), **SETTINGS)
-        instance, nodes, environment = runner.run(opened.__aenter__())
-        try:
-            yield Cluster(instance, nodes, Path(name), environment)
-        finally:
-            runner.run(opened.__aexit__(None, None, None))
 
 
 def assert_ours(reply: httpx.Response) -> None:
@@ -197,7 +119,7 @@ def log_in(cluster: Cluster, node: str, address: str, headers: dict[str, str]) -
 def test_a_caller_has_its_own_address_at_every_node_whatever_it_writes(
     cluster: Cluster, address: str
 ) -> None:
-    for number in range(TRIES):
+    for number in range(LOGIN_TRIES):
         forged = {"X-Forwarded-For": f"192.0.2.{number}"}
         assert log_in(cluster, NODES[number % 2], address, forged) == 401
     for node in NODES:
@@ -359,7 +281,7 @@ def test_a_gateway_of_three_is_fed_by_another_and_by_none_that_has_died(
         for dying in fleet:
             with ExitStack() as stack:
                 viewers = {node: stack.enter_context(_viewing(cluster, node, "relayed")) for node in fleet}
-                _until(lambda: _count_relays(cluster) == 2)
+                until(lambda: _count_relays(cluster) == 2)
                 heard: dict[str, list[str]] = {node: [] for node in fleet if node != dying}
                 sent = []
                 for number in range(40):
@@ -424,14 +346,6 @@ def _count_relays(cluster: Cluster) -> int:
     return len(re.findall(r"^broker_gateway_relay_sessions\b.* [1-9]", text, re.MULTILINE))
 
 
-def _until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    deadline_s = time.monotonic() + BACK_S
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.2)
-
-
 def _publish(cluster: Cluster, programs: list[str]) -> None:
     with httpx.Client(
         base_url=f"{cluster.url(HEAD)}/api/v1", headers=cluster.token(), timeout=30
@@ -453,7 +367,7 @@ def _connect_in_time(url: str) -> ClientConnection:
 
 
 def _api_replicas(node: Node) -> list[psutil.Process]:
-    return node.processes("ServeReplica:broker:Api")
+    return node.processes(API)
 
 
 def test_every_node_answers_in_our_words_while_replicas_are_away(cluster: Cluster) -> None:
