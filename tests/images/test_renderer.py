@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import PIL
 import pytest
 import pyvips
 
@@ -132,6 +133,8 @@ def test_other_code_has_another_name(tmp_path: Path) -> None:
     assert (after.pixels == before.pixels, after.faces == before.faces) == (False, True)
 
 
-def test_the_name_has_the_version_of_the_libvips_that_decodes() -> None:
+def test_the_name_has_the_versions_of_what_decodes() -> None:
     loaded = ".".join(str(pyvips.version(part)) for part in range(3))
-    assert find_renderer(Settings()).pixels.split(" ", 1)[1].startswith(loaded)
+    _, libvips, pillow, _ = find_renderer(Settings()).pixels.split(" ")
+    assert libvips.startswith(loaded)
+    assert pillow == PIL.__version__

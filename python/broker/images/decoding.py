@@ -14,6 +14,7 @@ import pyvips
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Size
 from broker.images.jobs import DecodeLimits
+from broker.images.jpegs import decode_jpeg
 from broker.images.options import Format
 
 SourceBytes = bytes | memoryview
@@ -91,12 +92,20 @@ class CheckedPicture:
     shrinks_fast: bool = False
 
     def open_shrunk(self, shrink: int) -> Any:
-        """A still picture; of a JPEG as its decoder shrinks it. Nothing is decoded yet.
+        """A still picture; of a JPEG as its decoder shrinks it. It need not be decoded yet.
 
         What is over at the right and at the bottom is left out.
         """
         options = load_options(1)
-        return open_picture(self.data, options if shrink == 1 else f"{options[:-1]},shrink={shrink}]")
+        if shrink == 1:
+            return open_picture(self.data, options)
+        decoded = decode_jpeg(self.data, shrink)
+        if decoded is None:
+            return open_picture(self.data, f"{options[:-1]},shrink={shrink}]")
+        if self.header.orientation != 1:
+            decoded = decoded.copy()
+            decoded.set_type(pyvips.GValue.gint_type, "orientation", self.header.orientation)
+        return decoded
 
     def with_frame(self, frame: DecodedFrame) -> "CheckedPicture":
         """The same with its pixels."""

@@ -32,6 +32,7 @@ from broker.images.geometry import (
     lay_out,
     target_size,
 )
+from broker.images.jpegs import encode_jpeg, shrink_jpeg
 from broker.images.options import Format, Options
 
 PREVIEW_SIDE_PX = 640  # detectors see no more
@@ -101,6 +102,9 @@ def render(picture: CheckedPicture, options: Options, faces: tuple[Face, ...]) -
     try:
         layout = _layout(picture, options, faces)
         _check_output(format_, layout.result)
+        made = _shrink_alone(picture, layout, format_, options.quality)
+        if made is not None:
+            return Rendered(made, format_, layout.result)
         frames = header.frames if format_ in _ANIMATED else 1
         image = _colored(_cut_and_scale(picture, layout, frames))
         image = _place(image, layout, frames)
@@ -195,14 +199,28 @@ def _shrink_jpeg(picture: CheckedPicture, target: Size, shrink: int) -> Any:
     image = frame.image
     across = size.width / frame.shrink / target.width
     down = size.height / frame.shrink / target.height
-    right = _padding(image.width, across, target.width)
-    bottom = _padding(image.height, down, target.height)
-    if right or bottom:
-        image = image.embed(0, 0, image.width + right, image.height + bottom, extend="copy")
-    image = image.reduce(across, down).crop(0, 0, target.width, target.height)
+    if (across, down) != (1, 1):
+        right = _padding(image.width, across, target.width)
+        bottom = _padding(image.height, down, target.height)
+        if right or bottom:
+            image = image.embed(0, 0, image.width + right, image.height + bottom, extend="copy")
+        image = image.reduce(across, down).crop(0, 0, target.width, target.height)
     if not header.is_srgb:  # as late as here there are few pixels to convert
         image = image.icc_transform("srgb", embedded=True, input_profile="srgb")
     return image if header.orientation == 1 else image.copy_memory().autorot()
+
+
+def _shrink_alone(picture: CheckedPicture, layout: Layout, format_: Format, quality: int) -> bytes | None:
+    """A JPEG of which only the source's decoder makes pixels; None where there is more to do."""
+    header, size = picture.header, layout.scaled
+    is_whole = layout.cut == Box(0, 0, header.size.width, header.size.height) and layout.result == size
+    is_plain = header.type == "image/jpeg" and header.is_srgb and header.orientation == 1
+    if format_ is not Format.JPEG or not is_whole or not is_plain or picture.frame is not None:
+        return None
+    shrink = jpeg_shrink(header.size.width / size.width, is_fast=picture.shrinks_fast)
+    if shrink == 1 or Size(shrink * size.width, shrink * size.height) != header.size:
+        return None
+    return shrink_jpeg(picture.data, shrink, quality, has_own_tables=_has_own_tables(size))
 
 
 def _padding(side_px: int, factor: float, wanted_px: int) -> int:
@@ -328,13 +346,19 @@ def _check_output(format_: Format, size: Size) -> None:
         raise UnprocessableImage(f"WebP cannot hold an image with a side of over {_WEBP_SIDE_PX} pixels")
 
 
+def _has_own_tables(size: Size) -> bool:
+    return size.width * size.height < _OWN_TABLES_BELOW_PX
+
+
 def _encode(image: Any, format_: Format, quality: int) -> bytes:
     match format_:
         case Format.JPEG:
-            has_own_tables = image.width * image.height < _OWN_TABLES_BELOW_PX
-            body = _without_alpha(image).jpegsave_buffer(
-                Q=quality, optimize_coding=has_own_tables, keep="icc"
-            )
+            has_own_tables = _has_own_tables(Size(image.width, image.height))
+            image = _without_alpha(image)
+            made = encode_jpeg(image, quality, has_own_tables=has_own_tables)
+            if made is not None:
+                return made
+            body = image.jpegsave_buffer(Q=quality, optimize_coding=has_own_tables, keep="icc")
         case Format.PNG:
             body = image.pngsave_buffer(keep="icc")
         case Format.GIF:

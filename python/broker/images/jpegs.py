@@ -1,0 +1,156 @@
+"""Reads and writes JPEGs of moderate size by Pillow, which takes less time than libvips for the same bytes.
+
+Both call libjpeg, with the same parameters, and what they decode is equal. Pillow calls it for the whole
+picture in one thread; libvips does so for strips of a few lines, between which two threads change. It also
+has mozjpeg, which encodes more slowly than libjpeg-turbo (docs/decisions.md has the figures).
+
+libvips stays the judge: it has read the header of whatever comes here, and what Pillow does not take, libvips
+reads or refuses. That is what has other colours than RGB and grey, what is progressive, whose scans only
+libvips bounds, and what is too large to be held whole, as Pillow does and libvips does not.
+"""
+
+import io
+from typing import Any
+
+import pyvips
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
+
+MOST_PIXELS = 4_000_000
+"""That are held whole: 16 MB by Pillow, which has four bytes of each, and 12 MB by libvips."""
+_MOST_SIDE_PX = 65_500  # libjpeg's own limit
+_MODES = {3: "RGB", 1: "L"}
+_FULL_COLOR_FROM = 90  # a quality, from which libvips' encoder does not halve the resolution of colours
+_REFUSALS = (OSError, SyntaxError, ValueError)  # what Pillow raises for a picture, truncated or too large
+
+
+def decode_jpeg(data: bytes | memoryview, shrink: int) -> Any | None:
+    """A JPEG as its decoder shrinks it by 2, 4 or 8; without its orientation, with its profile.
+
+    What is over at the right and at the bottom is left out.
+
+    Returns:
+        libvips' image in memory; None for what libvips shall read.
+    """
+    picture = _decode(data, shrink)
+    if picture is None:
+        return None
+    # Of three bands of bytes libvips makes sRGB, of one grey.
+    bands, size = len(picture.getbands()), (picture.width, picture.height)
+    image = pyvips.Image.new_from_memory(picture.tobytes(), *size, bands, "uchar")
+    # `copy_memory` of an image over bytes is one over the same bytes, which it does not keep alive. That of a
+    # copy has bytes of its own.
+    image = image.copy()
+    profile = picture.info.get("icc_profile")
+    if profile:
+        image.set_type(pyvips.GValue.blob_type, "icc-profile-data", profile)
+    wanted = picture.encoded_size[0] // shrink, picture.encoded_size[1] // shrink
+    return image if size == wanted else image.crop(0, 0, *wanted)
+
+
+def encode_jpeg(image: Any, quality: int, *, has_own_tables: bool) -> bytes | None:
+    """A JPEG with the image's profile and no other metadata.
+
+    Args:
+        image: libvips'; sRGB or grey.
+        has_own_tables: whether its Huffman tables are made for it, which takes a pass more.
+
+    Returns:
+        None for what libvips shall write. Nothing has been read of it then, which can be done only once.
+    """
+    mode = _MODES.get(image.bands)
+    size = image.width, image.height
+    is_moderate = size[0] * size[1] <= MOST_PIXELS and max(size) <= _MOST_SIDE_PX
+    if mode is None or image.format != "uchar" or not is_moderate:
+        return None
+    profile = image.get("icc-profile-data") if image.get_typeof("icc-profile-data") else None
+    picture = Image.frombuffer(mode, size, image.write_to_memory(), "raw", mode, 0, 1)
+    return _encode(picture, quality, profile, has_own_tables=has_own_tables)
+
+
+def shrink_jpeg(data: bytes | memoryview, shrink: int, quality: int, *, has_own_tables: bool) -> bytes | None:
+    """A JPEG of what another JPEG's decoder shrinks it to; no pixel passes libvips.
+
+    Args:
+        data: without orientation and profile; both sides are multiples of `shrink`.
+
+    Returns:
+        None for what libvips shall read or write.
+    """
+    picture = _decode(data, shrink)
+    if picture is None:
+        return None
+    picture.info.clear()  # a comment, which Pillow would write again
+    return _encode(picture, quality, None, has_own_tables=has_own_tables)
+
+
+def _decode(data: bytes | memoryview, shrink: int) -> "_Shrunk | None":
+    try:
+        picture = _Shrunk(_Reader(data))  # type: ignore[arg-type]  # it reads, seeks and tells
+        picture.encoded_size = width, height = picture.size
+        wanted = width // shrink, height // shrink
+        if picture.mode not in _MODES.values() or "progressive" in picture.info:
+            return None
+        if not 0 < wanted[0] * wanted[1] <= MOST_PIXELS:
+            return None
+        picture.draft(None, wanted)
+        if picture.size != (-(-width // shrink), -(-height // shrink)):
+            return None
+        picture.load()
+    except _REFUSALS:
+        return None
+    return picture
+
+
+def _encode(picture: Image.Image, quality: int, profile: bytes | None, *, has_own_tables: bool) -> bytes:
+    try:
+        return _save(picture, quality, profile, has_own_tables=has_own_tables)
+    except OSError:
+        # With tables of its own a picture may have no more bytes than pixels. Noise has, and gains little.
+        if not has_own_tables:
+            raise
+        return _save(picture, quality, profile, has_own_tables=False)
+
+
+def _save(picture: Image.Image, quality: int, profile: bytes | None, *, has_own_tables: bool) -> bytes:
+    written = io.BytesIO()
+    picture.save(
+        written,
+        "JPEG",
+        quality=quality,
+        subsampling="4:4:4" if quality >= _FULL_COLOR_FROM else "4:2:0",
+        optimize=has_own_tables,
+        icc_profile=profile,
+    )
+    return written.getvalue()
+
+
+class _Shrunk(JpegImageFile):
+    """A JPEG that is decoded smaller than it is encoded."""
+
+    encoded_size = (0, 0)
+
+
+class _Reader:
+    """A file of bytes that are in memory already; `io.BytesIO` would copy them first."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
+        self._at = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, none at the end."""
+        end = len(self._data) if size < 0 else self._at + size
+        part = bytes(self._data[self._at : end])
+        self._at += len(part)
+        return part
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def tell(self) -> int:
+        """The place."""
+        return self._at
