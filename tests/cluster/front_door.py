@@ -10,12 +10,13 @@ _CONFIGURATION = """
 defaults
   mode tcp
   timeout connect 1s
+  timeout check 500ms
   timeout client 1h
   timeout server 1h
   option redispatch 1
   retries 2
   balance leastconn
-  default-server inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
+  default-server inter 500ms fastinter 250ms fall 2 rise 1 on-marked-down shutdown-sessions
 """
 _HTTP_CHECK = "option httpchk GET /healthz"
 

@@ -19,6 +19,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
+from broker.deployments.ray_internals.joined_spares import SPARES
 from tests.adversity.faults import COUNTER, TITLES, hit
 from tests.adversity.two_nodes import HEAD, SECOND, Node
 from tests.deployments.hostile import HARMLESS, HOSTILE
@@ -27,6 +28,7 @@ from tests.deployments.joined import API, BACK_S, BROKER, LOGIN_TRIES, NODES, Cl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
+IDLE = "ray::IDLE"
 THIRD = "127.0.0.13"
 IN_NODE_ENV = "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS"
 HOOK = Path(__file__).parents[2] / "deploy" / "kuberay" / "base" / "leave.sh"
@@ -252,6 +254,21 @@ def third(cluster: Cluster) -> Iterator[Node]:
     node = Node(THIRD, environment, [f"--address={cluster.environment['BROKER_RAY_ADDRESS']}"])
     yield node
     node.kill()
+
+
+def test_an_owner_begins_in_a_worker_that_was_ready_and_others_are_made_ready(cluster: Cluster) -> None:
+    def list_all(title: str) -> set[int]:
+        return {process.pid for node in cluster.nodes for process in node.processes(title)}
+
+    def are_ready() -> bool:
+        return all(len(node.processes(IDLE)) >= SPARES for node in cluster.nodes)
+
+    until(are_ready)
+    ready, owners = list_all(IDLE), list_all(TITLES["owner"])
+    os.kill(min(owners), signal.SIGKILL)
+    until(lambda: len(list_all(TITLES["owner"]) - {min(owners)}) == len(owners))
+    assert list_all(TITLES["owner"]) - owners <= ready
+    until(are_ready)
 
 
 def test_doctor_names_the_node_that_is_set_up_otherwise(cluster: Cluster, third: Node) -> None:

@@ -32,6 +32,7 @@ from broker.deployments.ingress_check import (
 from broker.deployments.leased_tasks import LeasedTasks
 from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.draining import list_draining
+from broker.deployments.ray_internals.joined_spares import keep_spares
 from broker.deployments.ray_internals.serve_control import restart_control
 from broker.deployments.reload_plan import keep_from_start
 from broker.errors import Unavailable
@@ -175,6 +176,8 @@ class Parts:
             self._keep(keep_running("spare worker", self._local.workers.keep_spare))
             self._keep(keep_running("fork server", self._local.workers.keep_server))
             self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
+        else:
+            self._leased.keep("spare workers", keep_spares)
 
     async def _wait_for_images(self) -> None:
         """Wait for pictures, but not for long: a product without them is ready, too."""
