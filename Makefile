@@ -139,22 +139,28 @@ lint-js: ## TypeScript; part of `make lint`.
 	cd $(OVERLAY) && npm run --silent lint
 	cd $(DASHBOARD) && npm run --silent lint
 
-test: lint ## Everything, in the order of speed.
-	cargo test --quiet
-	$(MAKE) --no-print-directory --keep-going -j2 test-product test-python test-adversity
+test: lint ## Everything.
+	$(MAKE) --no-print-directory --keep-going -j3 test-product test-python test-browsers test-adversity test-native
 
-# They wait more than they compute, so two run beside each other; three would time each other out on two cores.
+# They wait more than they compute, so three run beside each other on two cores.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
-PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -v '^tests/adversity/' | sort)
-.PHONY: test-python test-product test-adversity
+BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
+PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/' | sort)
+.PHONY: test-python test-product test-browsers test-adversity test-native
 test-python: build ## The tests without Ray; part of `make test`.
 	$(PYTEST) -m "not cluster"
 
 test-product: build ## The tests of the whole product on Ray; part of `make test`.
 	$(PYTEST) -m cluster $(PRODUCT_FILES)
 
+test-browsers: build ## Those with browsers, attacks and the demonstration; part of `make test`.
+	$(PYTEST) -m cluster $(BROWSER_FILES)
+
 test-adversity: build ## The product whose processes are killed and hang, under load; part of `make test`.
 	$(PYTEST) -m cluster tests/adversity
+
+test-native: build ## The tests in Rust; part of `make test`.
+	cargo test --quiet
 
 screens: build ## Pictures of every overlay and every screen of the dashboard, in .build/screens.
 	$(BIN)/python -m tests.javascript.screens
