@@ -30,6 +30,7 @@ _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else o
 _LOOK_S = 0.2  # between two looks at a start
 _START_S = 60.0  # of replicas for pictures, where there are some always
 _FAULT_CHARACTERS = 200
+_GONE_S = 20.0  # for pictures to end, when the API has; else the ingress of every node would stay
 _END_S = 8  # for Serve's own second, `ray_internals.departures`, and the requests that run then
 
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
@@ -169,5 +170,10 @@ def stop_application(*, leave_ingress: bool) -> None:
     serve.delete(IMAGES, _blocking=False)
     serve.delete(FACES, _blocking=False)
     serve.delete(APPLICATION)
-    if not leave_ingress and not serve.status().applications:
+    if leave_ingress:
+        return
+    deadline_s = time.monotonic() + _GONE_S
+    while any(map(_find_state, (IMAGES, FACES))) and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_S)
+    if not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types
