@@ -20,6 +20,25 @@ waits = HAProxyApi._wait_for_hap_availability
 ingress_restart.hasten()
 assert HAProxyApi._wait_for_hap_availability is not waits
 
+begin, generate = HAProxyApi._start_and_wait_for_haproxy, HAProxyApi._generate_config_file_internal
+under_way = 0
+written = []
+
+async def begin_noted(self, *arguments, **options):
+    global under_way
+    under_way += 1
+    try:
+        return await begin(self, *arguments, **options)
+    finally:
+        under_way -= 1
+
+def generate_noted(self):
+    written.append(under_way)
+    generate(self)
+
+HAProxyApi._start_and_wait_for_haproxy = begin_noted
+HAProxyApi._generate_config_file_internal = generate_noted
+
 async def main(directory):
     api = HAProxyApi(
         HAProxyConfig(
@@ -39,11 +58,17 @@ async def main(directory):
         second = api._proc
         assert await api._get_running_pid() == second.pid
         await api.reload()
+        third = api._proc
         await second.wait()  # replaced on purpose: nothing follows
+        third.kill()
+        while not under_way:
+            await asyncio.sleep(0.001)
+        await api.reload()
+        assert written == [0] * 5, written  # a configuration of Ray's, in the place that a start reads
         await api.stop()
         await asyncio.sleep(1)
-        assert api._proc is None and api._spawn_seq == 3, api._spawn_seq
-        print("three processes")
+        assert api._proc is None and api._spawn_seq == 5, api._spawn_seq
+        print("five processes")
     finally:
         await api.stop()
 
@@ -66,4 +91,4 @@ def test_a_process_that_dies_is_started_again_and_one_that_is_ended_is_not() -> 
             text=True,
             timeout=100,
         )
-    assert (done.returncode, done.stdout) == (0, "three processes\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "five processes\n"), done.stderr
