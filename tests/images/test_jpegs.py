@@ -171,3 +171,26 @@ def test_a_copy_in_memory_outlives_what_was_decoded() -> None:
     others = [bytes([255]) * (800 * 600 * 3) for _ in range(4)]
     assert greatest_difference(kept, opened(data, shrink=2)) == 0
     del others
+
+
+@pytest.mark.parametrize("segment", [b"\xff\xfe\x00\x03x", b"\xff\xe1\x00\x09Exif\0\0x", b"\xff\xe5\x00\x02"])
+def test_a_jpeg_of_very_many_segments_is_left_to_libvips(segment: bytes) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64), (9, 99, 200)).save(file, "JPEG")
+    plain = file.getvalue()
+
+    def with_segments(count: int) -> bytes:
+        return plain[:2] + segment * count + plain[2:]
+
+    assert decode_jpeg(with_segments(20), 2) is not None
+    assert decode_jpeg(with_segments(1_000), 2) is None
+
+
+def test_a_jpeg_of_very_many_scans_is_left_to_libvips() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64), (9, 99, 200)).save(file, "JPEG")
+    plain = file.getvalue()
+    at = plain.index(b"\xff\xda")
+    scan = plain[at:-2]
+    assert decode_jpeg(plain, 2) is not None
+    assert decode_jpeg(plain[:at] + scan * 17 + plain[-2:], 2) is None
