@@ -21,7 +21,6 @@ from broker.clock import SystemClock
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import cancel_and_wait, keep_running, run_once
 from broker.deployments import gateways, serve_app
-from broker.deployments.clock_watch import watch_clock
 from broker.deployments.ingress import IMAGES
 from broker.deployments.ingress_check import (
     forget_faults,
@@ -33,7 +32,6 @@ from broker.deployments.leased_tasks import LeasedTasks
 from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.draining import list_draining
 from broker.deployments.ray_internals.joined_spares import keep_spares
-from broker.deployments.ray_internals.serve_control import restart_control
 from broker.deployments.reload_plan import keep_from_start
 from broker.errors import Unavailable
 from broker.logs import configure_logs
@@ -172,7 +170,6 @@ class Parts:
         self._leased.keep("counters", self._counters.watch)
         if self._local is not None:  # a joined cluster may serve more than us
             timers.allow_late(_LATE_S)
-            self._keep(keep_running("clock", self._watch_clock))
             self._keep(keep_running("spare worker", self._local.workers.keep_spare))
             self._keep(keep_running("fork server", self._local.workers.keep_server))
             self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
@@ -342,9 +339,6 @@ class Parts:
                 delays.reset()
                 if placement is not None:
                     tell({"part": "owners", "detail": f"{placement.owners} of them"})
-
-    async def _watch_clock(self) -> None:
-        await watch_clock(SystemClock(), lambda: asyncio.to_thread(restart_control))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)

@@ -39,7 +39,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.deployments.ray_internals import fork_client, ingress_restart, serve_pace
+from broker.deployments.ray_internals import fork_client, ingress_restart, serve_clock, serve_pace
 
 _MODULES = (
     "ray._private.workers.default_worker",
@@ -92,6 +92,7 @@ def main() -> None:
     """Import, then fork for each request until standard input ends. Argument: the listening socket."""
     door = socket.socket(fileno=int(sys.argv[1]))
     _import_all()
+    serve_clock.keep_steady()
     serve_pace.hasten()
     ingress_restart.hasten()
     # Looking for garbage would write to all memory, and so end the sharing.
