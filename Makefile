@@ -140,9 +140,9 @@ lint-js: ## TypeScript; part of `make lint`.
 	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything.
-	$(MAKE) --no-print-directory --keep-going -j2 test-product test-python test-browsers test-adversity test-native
+	$(MAKE) --no-print-directory --keep-going -j3 test-product test-python test-browsers test-adversity test-native
 
-# Two beside each other: three fill both cores without a pause, for a tenth of the time and with tests that time out.
+# Three beside each other fill both cores; two leave them idle for a third of the time.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
 PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/' | sort)
