@@ -140,15 +140,21 @@ lint-js: ## TypeScript; part of `make lint`.
 	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything.
-	$(MAKE) --no-print-directory --keep-going -j3 test-product test-python test-browsers test-adversity test-native
+	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-python-2 test-adversity test-native
 
-# Three beside each other fill both cores; two leave them idle for a third of the time.
+# Three beside each other fill both cores; two leave them idle for a third of the time. The longest come first.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
 PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/' | sort)
-.PHONY: test-python test-product test-browsers test-adversity test-native
-test-python: build ## The tests without Ray; part of `make test`.
-	$(PYTEST) -m "not cluster"
+LIVE_ROOMS := $(addprefix tests/,client gateway images owners rest)
+.PHONY: test-python test-python-1 test-python-2 test-product test-browsers test-adversity test-native
+test-python: test-python-1 test-python-2 ## The tests without Ray; part of `make test`.
+
+test-python-1: build
+	$(PYTEST) -m "not cluster" $(LIVE_ROOMS)
+
+test-python-2: build
+	$(PYTEST) -m "not cluster" $(LIVE_ROOMS:%=--ignore=%)
 
 test-product: build ## The tests of the whole product on Ray; part of `make test`.
 	$(PYTEST) -m cluster $(PRODUCT_FILES)
