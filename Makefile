@@ -140,14 +140,15 @@ lint-js: ## TypeScript; part of `make lint`.
 	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything.
-	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-python-2 test-adversity test-native
+	$(MAKE) --no-print-directory --keep-going -j4 test-product test-browsers test-python-1 test-nodes test-adversity test-python-2 test-native
 
-# Three beside each other fill both cores; two leave them idle for a third of the time. The longest come first.
+# Four beside each other fill both cores; three leave them idle for an eighth of the time, two for a third.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
-PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/' | sort)
+NODES_FILES := $(addprefix tests/deployments/,test_joined.py test_joined_changes.py)
+PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/|/test_joined' | sort)
 LIVE_ROOMS := $(addprefix tests/,client gateway images owners rest)
-.PHONY: test-python test-python-1 test-python-2 test-product test-browsers test-adversity test-native
+.PHONY: test-python test-python-1 test-python-2 test-product test-nodes test-browsers test-adversity test-native
 test-python: test-python-1 test-python-2 ## The tests without Ray; part of `make test`.
 
 test-python-1: build
@@ -158,6 +159,9 @@ test-python-2: build
 
 test-product: build ## The tests of the whole product on Ray; part of `make test`.
 	$(PYTEST) -m cluster $(PRODUCT_FILES)
+
+test-nodes: build ## Those of two nodes and more; part of `make test`.
+	$(PYTEST) -m cluster $(NODES_FILES)
 
 test-browsers: build ## Those with browsers, attacks and the demonstration; part of `make test`.
 	$(PYTEST) -m cluster $(BROWSER_FILES)
