@@ -186,11 +186,13 @@ def test_a_jpeg_of_very_many_segments_is_left_to_libvips(segment: bytes) -> None
     assert decode_jpeg(with_segments(1_000), 2) is None
 
 
-def test_a_jpeg_of_very_many_scans_is_left_to_libvips() -> None:
+def test_a_jpeg_of_several_scans_is_left_to_libvips() -> None:
     file = io.BytesIO()
     Image.new("RGB", (64, 64), (9, 99, 200)).save(file, "JPEG")
     plain = file.getvalue()
     at = plain.index(b"\xff\xda")
-    scan = plain[at:-2]
     assert decode_jpeg(plain, 2) is not None
-    assert decode_jpeg(plain[:at] + scan * 17 + plain[-2:], 2) is None
+    for count in (2, 17):
+        assert decode_jpeg(plain[:at] + plain[at:-2] * count + plain[-2:], 2) is None
+    of_one_component = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00"
+    assert decode_jpeg(plain[:at] + of_one_component + plain[at + 14 :], 2) is None

@@ -5,8 +5,8 @@ picture in one thread; libvips does so for strips of a few lines, between which 
 has mozjpeg, which encodes more slowly than libjpeg-turbo (docs/decisions.md has the figures).
 
 libvips stays the judge: it has read the header of whatever comes here, and what Pillow does not take, libvips
-reads or refuses. That is what has other colours than RGB and grey, what is progressive, whose scans only
-libvips bounds, and what is too large to be held whole, as Pillow does and libvips does not.
+reads or refuses. That is what has other colours than RGB and grey, what has several scans, which only libvips
+bounds, and what is too large to be held whole, as Pillow does and libvips does not.
 """
 
 import io
@@ -21,9 +21,6 @@ MOST_PIXELS = 4_000_000
 _HEADER_READS = 400
 """Before the pixels, some four for each segment: Pillow reads segments in Python, and copies what it has of
 Exif for each one more, so that 80,000 of them took 0.3 s, nearly three times as long as 40,000."""
-_MOST_SCANS = 16
-"""Each may be a pass over all pixels. Three are usual, and a preview has its own."""
-_SCAN = b"\xff\xda"  # start of scan (ITU-T T.81, B.1.1.3); pixels have none of these
 _MOST_SIDE_PX = 65_500  # libjpeg's own limit
 _MODES = {3: "RGB", 1: "L"}
 _FULL_COLOR_FROM = 90  # a quality, from which libvips' encoder does not halve the resolution of colours
@@ -91,12 +88,14 @@ def shrink_jpeg(data: bytes | memoryview, shrink: int, quality: int, *, has_own_
 
 
 def _decode(data: bytes | memoryview, shrink: int) -> "_Shrunk | None":
-    if bytes(data).count(_SCAN) > _MOST_SCANS:
-        return None
     try:
         reader = _Reader(data, _HEADER_READS)
         picture = _Shrunk(reader)  # type: ignore[arg-type]  # it reads, seeks and tells
         reader.unbind()
+        # A scan may be a pass over all pixels. Behind one that has all components libjpeg reads no other.
+        # The last that was read are its parameters, whose first byte says how many it has (ITU-T T.81, B.2.3).
+        if reader.last_read[:1] != bytes([picture.layers]):
+            return None
         picture.encoded_size = width, height = picture.size
         wanted = width // shrink, height // shrink
         if picture.mode not in _MODES.values() or "progressive" in picture.info:
@@ -148,6 +147,7 @@ class _Reader:
         self._data = memoryview(data)
         self._at = 0
         self._reads_left: float = most_reads
+        self.last_read = b""
 
     def unbind(self) -> None:
         """Allow any number of reads from now on."""
@@ -161,6 +161,7 @@ class _Reader:
         end = len(self._data) if size < 0 else self._at + size
         part = bytes(self._data[self._at : end])
         self._at += len(part)
+        self.last_read = part
         return part
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
