@@ -1,7 +1,8 @@
 """The service through its ingress beside other people's servers: distinct and equal URLs, p99, CPU, memory.
 
 All have the two cores and the same upstream, and make of a photograph of two megapixels a JPEG of 400 × 300.
-Servers that can keep their sources and results do so, on disk, since ours does.
+Servers that can keep their sources and results do so, on disk, since ours does. Ours is measured with two more
+settings: with the JPEG decoder's shrinking, and, as imgproxy, with nothing kept at all.
 """
 
 import json
@@ -13,8 +14,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -39,6 +40,12 @@ _WARM_S = 1.0
 _SETTLE_S = 5.0
 """After the first picture: the ingress is reloaded for its replica, and closes what was connected before."""
 _OPTIONS = "w=400,h=300,fit=fill,f=jpg"
+_FAST = {"BROKER_IMAGES_SHRINK": "fast"}
+_BROKERS = {
+    "broker": {},
+    "broker, fast": _FAST,
+    "broker, fast, nothing kept": _FAST | {"BROKER_IMAGES_DISK_BYTES": "0", "BROKER_IMAGES_CACHE_BYTES": "0"},
+}
 _THUMBOR = """
 STORAGE = "thumbor.storages.file_storage"
 FILE_STORAGE_ROOT_PATH = {directory!r} "/sources"
@@ -62,6 +69,10 @@ class Server:
     roots: Callable[[], list[int]]
 
 
+Peer = tuple[Server, list[str | Path], Mapping[str, str]]
+"""A server, the command that starts it, and what that finds in its environment."""
+
+
 def measure_servers(seconds: float) -> Outcome:
     """Server and case → figures."""
     scenes: dict[str, Medians] = {}
@@ -72,24 +83,24 @@ def measure_servers(seconds: float) -> Outcome:
         (directory / "sources").mkdir()
         (directory / "sources/photograph.jpg").write_bytes(portrait_jpeg(*SOURCE))
         _, upstream = stack.enter_context(running_upstream(directory / "sources"))
-        servers = stack.enter_context(running_servers(upstream, directory))
-        for name, server in servers.items():
-            load = stack.enter_context(open_load(server.port))
-            file = directory / "requests.json"
-            for case, at_a_time, is_distinct in (
-                ("distinct", DISTINCT_AT_A_TIME, True),
-                ("equal", EQUAL_AT_A_TIME, False),
-            ):
-                amount = int(_DISTINCT_PER_S * (seconds + _WARM_S)) if is_distinct else 1
-                urls = [f"http://{upstream}/photograph.jpg?n={next(numbers)}" for _ in range(amount)]
-                file.write_text(json.dumps([build_request(server, url) for url in urls]))
-                try:
-                    figures, failures = run(load, server, file, at_a_time, seconds)
-                except ChildError as error:
-                    faults.append(f"{name}, {case}: {error}")
-                    break
-                scenes[f"{name}, {case}"] = figures
-                faults += [f"{name}, {case}: {failure}" for failure in failures]
+        file = directory / "requests.json"
+        for name, open_server in list_servers(upstream, directory).items():
+            try:
+                with open_server() as server, open_load(server.port) as load:
+                    for case, at_a_time, is_distinct in (
+                        ("distinct", DISTINCT_AT_A_TIME, True),
+                        ("equal", EQUAL_AT_A_TIME, False),
+                    ):
+                        amount = int(_DISTINCT_PER_S * (seconds + _WARM_S)) if is_distinct else 1
+                        urls = [f"http://{upstream}/photograph.jpg?n={next(numbers)}" for _ in range(amount)]
+                        file.write_text(json.dumps([build_request(server, url) for url in urls]))
+                        figures, failures = run(load, server, file, at_a_time, seconds)
+                        scenes[f"{name}, {case}"] = figures
+                        faults += [f"{name}, {case}: {failure}" for failure in failures]
+            except InstallError as error:
+                print(f"{name} is missing: {error}")
+            except ChildError as error:
+                faults.append(f"{name}: {error}")
     return scenes, faults
 
 
@@ -124,36 +135,36 @@ def run(load: Child, server: Server, file: Path, at_a_time: int, seconds: float)
     return figures, failures
 
 
-@contextmanager
-def running_servers(upstream: str, directory: Path) -> Iterator[dict[str, Server]]:
-    """All that can be had here; the others are said to be missing."""
-    peers: dict[str, Callable[[Path], tuple[Server, list[str | Path], Mapping[str, str]]]] = {
-        "imgproxy": build_imgproxy,
-        "imagor": build_imagor,
-        "thumbor": build_thumbor,
+def list_servers(upstream: str, directory: Path) -> dict[str, Callable[[], AbstractContextManager[Server]]]:
+    """What runs each; where it cannot be had here that raises InstallError."""
+    return {
+        **{name: partial(running_broker, upstream, settings) for name, settings in _BROKERS.items()},
+        "imgproxy": partial(running_peer, build_imgproxy, directory / "imgproxy"),
+        "imagor": partial(running_peer, build_imagor, directory / "imagor"),
+        "thumbor": partial(running_peer, build_thumbor, directory / "thumbor"),
     }
-    with ExitStack() as stack:
-        instance = stack.enter_context(running_images(upstream))
+
+
+@contextmanager
+def running_broker(upstream: str, settings: dict[str, str]) -> Iterator[Server]:
+    """Ours, through its ingress."""
+    with running_images(upstream, settings) as instance:
         instance.get(_OPTIONS, "photograph.jpg?n=first")
         time.sleep(_SETTLE_S)
-        servers = {
-            "broker": Server(
-                instance.product.http_port,
-                lambda url: instance.path(_OPTIONS, url.split("/", 3)[3]),
-                lambda: instance.pids("images", "ingress"),
-            )
-        }
-        for name, build in peers.items():
-            try:
-                place = directory / name
-                place.mkdir()
-                server, command, environment = build(place)
-                process = stack.enter_context(running(command, environment, server.port))
-            except InstallError as error:
-                print(f"{name} is missing: {error}")
-                continue
-            servers[name] = Server(server.port, server.path, partial(list, [process.pid]))
-        yield servers
+        yield Server(
+            instance.product.http_port,
+            lambda url: instance.path(_OPTIONS, url.split("/", 3)[3]),
+            lambda: instance.pids("images", "ingress"),
+        )
+
+
+@contextmanager
+def running_peer(build: Callable[[Path], Peer], place: Path) -> Iterator[Server]:
+    """Somebody else's, with a directory of its own."""
+    place.mkdir()
+    server, command, environment = build(place)
+    with running(command, environment, server.port) as process:
+        yield replace(server, roots=partial(list, [process.pid]))
 
 
 @contextmanager
@@ -182,7 +193,7 @@ def _is_listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def build_imgproxy(directory: Path) -> tuple[Server, list[str | Path], Mapping[str, str]]:
+def build_imgproxy(directory: Path) -> Peer:
     """imgproxy, if one is installed: no registry has it. It keeps no results."""
     del directory
     program, port = shutil.which("imgproxy"), free_port()
@@ -201,7 +212,7 @@ def _imgproxy_path(url: str) -> str:
     return f"/insecure/rs:fill:400:300/plain/{quote(url, safe='')}@jpg"
 
 
-def build_imagor(directory: Path) -> tuple[Server, list[str | Path], Mapping[str, str]]:
+def build_imagor(directory: Path) -> Peer:
     """Imagor over sharp's libvips."""
     ensure_peer("imagor")
     port = free_port()
@@ -215,7 +226,7 @@ def build_imagor(directory: Path) -> tuple[Server, list[str | Path], Mapping[str
     return Server(port, _unsafe_path, list), command, {}
 
 
-def build_thumbor(directory: Path) -> tuple[Server, list[str | Path], Mapping[str, str]]:
+def build_thumbor(directory: Path) -> Peer:
     """Thumbor with a process for each core."""
     ensure_peer("thumbor")
     port, config = free_port(), directory / "thumbor.conf"

@@ -485,7 +485,7 @@ class Settings:
     )
     images_cache_bytes: int = _setting(64 << 20, "Cache of results in the memory of one replica.", low=0)
     images_disk_bytes: int = _setting(
-        2 << 30, "Cache of sources and results in the data directory of a node.", low=1 << 20
+        2 << 30, "Cache of sources and results in the data directory of a node; 0 keeps none there.", low=0
     )
     images_replicas_min: int = _setting(
         0,

@@ -30,7 +30,6 @@ from broker.storage.database import Database
 from broker.storage.image_purges import ALL, Purge
 from broker.storage.rate_buckets import RateBuckets
 
-DISK_BYTES = 64 << 20
 NO_RATE = Rate(0, 1)
 RENDERER = Renderer("code", "models")
 
@@ -148,6 +147,7 @@ async def open_stage(
     per_account: Rate = NO_RATE,
     per_address: Rate = NO_RATE,
     quotas_dsn: str = "",
+    disk_bytes: int = 64 << 20,
     renderer: Renderer = RENDERER,
 ) -> AsyncIterator[Stage]:
     """A service over `directory`; several may share it, as processes do.
@@ -167,11 +167,11 @@ async def open_stage(
     quotas = image_rates(RateBuckets(database), clock) if database else None
     book = PurgeBook(purges)
     await book.read()
-    known_faces = DiskCache(directory / "faces", DISK_BYTES, FacesHead)
+    known_faces = DiskCache(directory / "faces", disk_bytes, FacesHead)
     pool = CountedWorkers(workers or WorkerConfig(processes=1))
     found = Sources(
         fetcher,
-        DiskCache(directory / "sources", DISK_BYTES, SourceHead),
+        DiskCache(directory / "sources", disk_bytes, SourceHead),
         KeyLocks(directory / "source-locks"),
         clock,
         sources or SourceConfig(),
@@ -186,7 +186,7 @@ async def open_stage(
         found,
         pool,
         finder,
-        DiskCache(directory / "results", DISK_BYTES, ResultHead),
+        DiskCache(directory / "results", disk_bytes, ResultHead),
         known_faces,
         KeyLocks(directory / "locks"),
         clock,

@@ -41,6 +41,17 @@ def test_the_last_one_written_counts(tmp_path: Path) -> None:
     assert cache.read("a") is None
 
 
+def test_without_room_nothing_is_kept_or_found(tmp_path: Path) -> None:
+    open_cache(tmp_path).write("before", Head("x"), b"body")
+    cache = open_cache(tmp_path, max_bytes=0)
+    assert not cache.has("before")
+    assert cache.read("before") is None
+    cache.write("a", Head("x"), b"body")
+    assert cache.write_and_open("b", Head("x"), [b"body"]) is None
+    assert len(files(tmp_path)) == 1
+    assert cache.clear() == 1
+
+
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff\xff\xff", b"\0\0\0\2{}", b"\0\0\0\1\x80rest"])
 def test_what_cannot_be_read_is_a_miss(tmp_path: Path, data: bytes) -> None:
     cache = open_cache(tmp_path)

@@ -104,6 +104,18 @@ def test_other_options_fetch_nothing_anew(tmp_path: Path) -> None:
     run(tmp_path, reply(body=SMALL), work)
 
 
+def test_without_a_disk_all_is_made_anew_but_what_is_in_memory(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        first = await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
+        again = await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
+        other = await stage.service.get(Asker("demo"), "w=100,h=100,fit=face", upstream.url())
+        assert (first.is_hit, again.is_hit, other.is_hit) == (False, True, False)
+        assert (size_of(other)[0], len(upstream.seen), len(stage.faces.asked)) == (100, 2, 2)
+
+    run(tmp_path, reply(body=SMALL), work, disk_bytes=0, faces=KnownFaces((FACE,)))
+    assert not [path for path in tmp_path.glob("*/*/*") if path.is_file()]
+
+
 def test_another_account_shares_nothing(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         await stage.service.get(Asker("demo"), "w=50", upstream.url())

@@ -151,10 +151,15 @@ async def open_service(
     share = settings.images_disk_bytes // 2
     usage = _open_usage(stack, settings, database, clock, ids)
     book = PurgeBook(ImagePurges(database))
-    known_faces = DiskCache(directory / "faces", max(1, share // _FACES_SHARE), FacesHead)
+    known_faces = DiskCache(directory / "faces", share // _FACES_SHARE, FacesHead)
+    results = DiskCache(directory / "results", share, ResultHead)
+    kept_sources = DiskCache(directory / "sources", share, SourceHead)
+    if not share:
+        for cache in (known_faces, results, kept_sources):
+            await asyncio.to_thread(cache.clear)  # what was kept before this setting
     sources = Sources(
         fetcher,
-        DiskCache(directory / "sources", share, SourceHead),
+        kept_sources,
         KeyLocks(directory / "source-locks"),
         clock,
         source_config,
@@ -177,7 +182,7 @@ async def open_service(
         sources,
         workers,
         faces,
-        DiskCache(directory / "results", share, ResultHead),
+        results,
         known_faces,
         KeyLocks(directory / "locks"),
         clock,

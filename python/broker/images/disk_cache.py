@@ -45,7 +45,8 @@ class DiskCache(Generic[HeadT]):
 
     Args:
         directory: made where it is missing, for its owner alone.
-        max_bytes: of all entries together; exceeded by a sixteenth at most in each process.
+        max_bytes: of all entries together; exceeded by a sixteenth at most in each process. With 0 nothing is
+            kept, and nothing that was kept is found.
         kind: what heads are; a file that holds another one is a miss.
     """
 
@@ -76,6 +77,8 @@ class DiskCache(Generic[HeadT]):
         Args:
             admit: called with the size of the body; raises to refuse it.
         """
+        if not self._max_bytes:
+            return None
         path = self._path(key)
         try:
             with path.open("rb") as file:
@@ -99,17 +102,20 @@ class DiskCache(Generic[HeadT]):
         before a thread, which costs 50.
         """
         try:
-            return self._path(key).exists()
+            return self._max_bytes > 0 and self._path(key).exists()
         except OSError:
             return False
 
     def write(self, key: str, head: HeadT, body: bytes) -> None:
         """Put an entry in the place of the one before. On a full or broken disk it is lost."""
-        with suppress(OSError), self._written(key, head, (body,)):
-            pass
+        if self._max_bytes:
+            with suppress(OSError), self._written(key, head, (body,)):
+                pass
 
     def write_and_open(self, key: str, head: HeadT, parts: Sequence[bytes]) -> BodyFile | None:
         """The same with a body in parts, and how it is on disk; None where the entry is lost."""
+        if not self._max_bytes:
+            return None
         with suppress(OSError), self._written(key, head, parts) as (partial, offset):
             # By itself, since who writes could change what it has written.
             return BodyFile(os.open(partial, os.O_RDONLY | os.O_CLOEXEC), offset, sum(map(len, parts)))
