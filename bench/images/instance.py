@@ -19,11 +19,13 @@ from broker.deployments.ports import free_port
 from broker.deployments.processes import list_marked
 
 SETTINGS = {
+    "BROKER_IMAGES_RATE_PER_ACCOUNT": "0",
+    "BROKER_IMAGES_RATE_PER_ADDRESS": "0",
     "BROKER_IMAGES_REPLICAS_MIN": "1",
     "BROKER_IMAGES_REPLICAS_MAX": "1",
     "BROKER_FACES_REPLICAS_MAX": "1",
 }
-"""One replica, as everybody else has one server, and no limit on what one address may have made."""
+"""One replica, as everybody else has one server, and no limit on what may be made."""
 PARTS = {
     "images": "ray::ServeReplica:broker-images:",
     "faces": "ray::ServeReplica:faces:",

@@ -1,8 +1,8 @@
 """The service through its ingress beside other people's servers: distinct and equal URLs, p99, CPU, memory.
 
 All have the two cores and the same upstream, and make of a photograph of two megapixels a JPEG of 400 × 300.
-Servers that can keep their sources and results do so, on disk, since ours does. Ours is measured with two more
-settings: with the JPEG decoder's shrinking, and, as imgproxy, with nothing kept at all.
+Servers that can keep their sources and results do so, on disk, since ours does. Ours is measured with two
+more settings: with the JPEG decoder's shrinking, and, as imgproxy, with nothing kept at all.
 """
 
 import json

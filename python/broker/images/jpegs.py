@@ -92,8 +92,8 @@ def _decode(data: bytes | memoryview, shrink: int) -> "_Shrunk | None":
         reader = _Reader(data, _HEADER_READS)
         picture = _Shrunk(reader)  # type: ignore[arg-type]  # it reads, seeks and tells
         reader.unbind()
-        # A scan may be a pass over all pixels. Behind one that has all components libjpeg reads no other.
-        # The last that was read are its parameters, whose first byte says how many it has (ITU-T T.81, B.2.3).
+        # A scan may be a pass over all pixels. Behind one that has all components libjpeg reads no other. The
+        # last that was read are its parameters, whose first byte is how many it has (ITU-T T.81, B.2.3).
         if reader.last_read[:1] != bytes([picture.layers]):
             return None
         picture.encoded_size = width, height = picture.size
