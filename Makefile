@@ -121,7 +121,7 @@ $(FACES)/built/models.json: models/package-lock.json $(CONVERTER) | .venv/native
 	else echo "note: npm cannot fetch the face models as they are pinned; face crops go by attention until \`make build\` can" >&2; fi
 
 lint: build ## Format, style, types and import contracts.
-	@$(MAKE) --no-print-directory -j2 lint-python lint-rust lint-js
+	@$(MAKE) --no-print-directory -j3 lint-python lint-rust lint-js
 
 .PHONY: lint-python lint-rust lint-js
 lint-python: ## Python; part of `make lint`.
@@ -140,12 +140,12 @@ lint-js: ## TypeScript; part of `make lint`.
 	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything.
-	$(MAKE) --no-print-directory --keep-going -j4 test-product test-browsers test-python-1 test-nodes test-adversity test-python-2 test-native
+	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-nodes test-adversity test-python-2 test-native
 
-# Four beside each other fill both cores; three leave them idle for an eighth of the time, two for a third.
+# Three beside each other leave the cores idle for an eighth of the time, two for a third; four take as long as three.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
-NODES_FILES := $(addprefix tests/deployments/,test_joined.py test_joined_changes.py)
+NODES_FILES := $(addprefix tests/deployments/,test_joined.py test_joined_changes.py test_joined_refusals.py)
 PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/|/test_joined' | sort)
 LIVE_ROOMS := $(addprefix tests/,client gateway images owners rest)
 .PHONY: test-python test-python-1 test-python-2 test-product test-nodes test-browsers test-adversity test-native

@@ -52,8 +52,8 @@ def instance(tmp_path_factory: pytest.TempPathFactory, pictures: PictureServer) 
         instance.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
-    """Two nodes for the tests of one module, which end processes of it."""
+    """Two nodes for the tests of several, which leave it as they have found it."""
     with joined_cluster() as cluster:
         yield cluster

@@ -416,21 +416,3 @@ def test_every_node_answers_in_our_words_while_replicas_are_away(cluster: Cluste
         ("POST", 503, "outcome_unknown"),
     }
     assert 503 in {status for _, status, _ in told}
-
-
-def test_a_start_is_refused_where_the_ingress_of_another_node_is_not_ours(cluster: Cluster) -> None:
-    """The last test: it stops the product. The other node's port is taken by somebody else."""
-    cluster.instance.stop()
-    with _take((SECOND, cluster.instance.http_port)):
-        refused = cluster.instance.fail()
-    assert "the ingress of this node is not the product's" in refused
-    assert f" at {SECOND}:" in refused
-
-
-def _take(address: tuple[str, int]) -> socket.socket:
-    """Listen there, once the ingress that was there has ended, which nobody waits for on other nodes."""
-    for _ in range(300):
-        with suppress(OSError):
-            return socket.create_server(address)
-        time.sleep(0.1)
-    return socket.create_server(address)
