@@ -8,8 +8,10 @@ size, is in `tests/bad_input/test_cost.py`.
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import orjson
@@ -132,6 +134,21 @@ async def test_no_body_holds_up_others_or_ends_a_replica(instance: Instance) -> 
                     assert told.json()["status"] == told.status_code
                     sent += 1
     watch.require_unharmed(sent)
+
+
+def test_a_connection_goes_on_after_a_body_that_nobody_wanted(instance: Instance) -> None:
+    """Who is not known is refused before the body is read, which is put aside."""
+    body = WRONG["a list of numbers"]
+    connection = HTTPConnection(urlsplit(instance.url).netloc, timeout=60)
+    with closing(connection):
+        for _ in range(20):
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/api/v1/programs/shown/events/import", body, headers)
+            refused = connection.getresponse()
+            assert (refused.status, refused.will_close, refused.read() != b"") == (401, False, True)
+            connection.request("GET", "/api/v1/version")
+            served = connection.getresponse()
+            assert (served.status, served.read() != b"") == (200, True)
 
 
 def _type(method: str) -> str:

@@ -200,6 +200,27 @@ async def test_a_body_that_is_too_long_is_put_aside_if_it_ends_soon(
     assert await refused(small, [(b"content-type", b"application/json"), way], parts) == (413, closes)
 
 
+@pytest.mark.parametrize(("ends", "closes"), [(True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("path", "token", "status"),
+    [
+        ("/programs/p/events/import", b"nobody's", 401),
+        ("/programs", b"nobody's", 401),
+        ("/none", None, 404),
+        ("/version", None, 405),
+    ],
+)
+async def test_a_body_of_what_is_refused_before_is_put_aside(
+    product: Product, path: str, token: bytes | None, status: int, ends: bool, closes: bool
+) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"3000")]
+    if token is not None:
+        headers.append((b"authorization", b"Bearer " + token))
+    parts = [{"type": "http.request", "body": bytes(3000), "more_body": not ends}]
+    assert await refused(product, headers, parts, path=path) == (status, closes)
+    assert parts == []
+
+
 @pytest.mark.parametrize(
     "header", [(b"expect", b"100-continue"), (b"content-length", b"%d" % (MOST + 1))], ids=["waits", "long"]
 )
@@ -215,12 +236,16 @@ async def test_nothing_is_asked_for_of_a_body_that_cannot_be_put_aside(
 
 
 async def refused(
-    product: Product, headers: list[tuple[bytes, bytes]], parts: list[dict[str, Any]] | None
+    product: Product,
+    headers: list[tuple[bytes, bytes]],
+    parts: list[dict[str, Any]] | None,
+    path: str = "/programs",
 ) -> tuple[int, bool]:
     """The reply's status, and whether it closes the connection. `parts`: None if none may be asked for."""
-    token = f"Bearer {product.tokens['admin']}".encode()
-    head = [(b"host", b"localhost"), (b"authorization", token), *headers]
-    scope = {"type": "http", "method": "POST", "path": "/api/v1/programs", "headers": head}
+    head = [(b"host", b"localhost"), *headers]
+    if b"authorization" not in dict(headers):
+        head.append((b"authorization", f"Bearer {product.tokens['admin']}".encode()))
+    scope = {"type": "http", "method": "POST", "path": f"/api/v1{path}", "headers": head}
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

@@ -22,9 +22,9 @@ from broker.rest.callers import Callers, CallOrigin
 from broker.rest.deadlines import Deadlines
 from broker.rest.reply import Exchange
 from broker.rest.request import (
-    BodyNotRead,
     ClientGone,
     Headers,
+    UnreadBody,
     drain,
     has_content,
     read_headers,
@@ -95,6 +95,9 @@ class Door(ABC):
         caller = _NOBODY
         request_id = request_id_of(headers) or self._ids.uuid7()
         method = scope["method"]
+        body = UnreadBody(receive) if has_content(headers) else None
+        if body is not None:
+            receive = body.receive
         known = header_text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
         exchange = Exchange(
             send,
@@ -124,7 +127,7 @@ class Door(ABC):
             if exchange.has_begun:
                 _log.warning("request_failed", extra=_failure(exchange, error))
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
-            await self._send_error(exchange, error, headers, receive)
+            await self._send_error(exchange, error, headers, body)
         except Exception as error:
             _log.error("request_failed", extra=_failure(exchange, error), exc_info=error)
             if exchange.has_begun:
@@ -140,14 +143,15 @@ class Door(ABC):
                 exchange.trace.end({"http.response.status_code": exchange.status})
 
     async def _send_error(
-        self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
+        self, exchange: Exchange, error: BrokerError, headers: Headers, body: UnreadBody | None
     ) -> None:
         extra = [(b"allow", ", ".join(error.allow).encode())] if isinstance(error, MethodNotAllowed) else []
-        # A body of the wrong type has not been begun. Most are small enough to be put aside; else the
-        # connection cannot carry another request.
-        is_unread = error.status == 415 or isinstance(error, BodyNotRead)
-        if is_unread and has_content(headers) and not await drain(receive, headers):
-            extra.append((b"connection", b"close"))
+        # What is refused before its body was read. Most bodies are small enough to be put aside; else the
+        # connection cannot carry another request. Who is too busy to serve does not read on either.
+        if body is not None and body.is_unread:
+            is_busy = isinstance(error, Unavailable)
+            if is_busy or not await drain(body.receive, headers):
+                extra.append((b"connection", b"close"))
         await exchange.error(error, extra)
 
 

@@ -214,8 +214,20 @@ def has_content(headers: Headers) -> bool:
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
-class BodyNotRead(PayloadTooLarge):
-    """The body is too long, and was not read to its end."""
+class UnreadBody:
+    """The body of a request that has one; `is_unread` until its last part was received."""
+
+    __slots__ = ("_receive", "is_unread")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.is_unread = True
+
+    async def receive(self) -> Mapping[str, Any]:
+        """The next message of the request."""
+        message = await self._receive()
+        self.is_unread = message.get("more_body", False)
+        return message
 
 
 async def body_chunks(
@@ -236,7 +248,7 @@ async def body_chunks(
     while more:
         chunk, more = await _next_chunk(receive, waits)
         size += len(chunk)
-        _require_size(size, more, limit_bytes)
+        _require_size(size, limit_bytes)
         if chunk:
             yield chunk
 
@@ -260,14 +272,14 @@ async def read_body(
     chunk, more = await _next_chunk(receive, waits)
     if not more and len(chunk) <= min(SMALL_BYTES, limit_bytes):
         return chunk
-    _require_size(len(chunk), more, limit_bytes)
+    _require_size(len(chunk), limit_bytes)
     held.take(len(chunk))
     if not more:
         return chunk
     whole = bytearray(chunk)  # a list of parts would take many times their bytes where each is short
     while more:
         chunk, more = await _next_chunk(receive, waits)
-        _require_size(len(whole) + len(chunk), more, limit_bytes)
+        _require_size(len(whole) + len(chunk), limit_bytes)
         held.take(len(chunk))
         whole += chunk
     return bytes(whole)
@@ -276,14 +288,12 @@ async def read_body(
 def _require_length(headers: Headers, limit_bytes: int) -> None:
     length = headers.get(b"content-length", b"")
     if length.isdigit():
-        _require_size(int(length), True, limit_bytes)
+        _require_size(int(length), limit_bytes)
 
 
-def _require_size(size: int, more: bool, limit_bytes: int) -> None:
-    """Raise PayloadTooLarge for a body of at least this size, BodyNotRead if there is more of it."""
+def _require_size(size: int, limit_bytes: int) -> None:
     if size > limit_bytes:
-        kind = BodyNotRead if more else PayloadTooLarge
-        raise kind(f"the body must not be over {limit_bytes} bytes")
+        raise PayloadTooLarge(f"the body must not be over {limit_bytes} bytes")
 
 
 async def _next_chunk(receive: Receive, waits: Deadlines) -> tuple[bytes, bool]:
@@ -361,7 +371,7 @@ def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -
 
 
 def _parse_form(content: bytes) -> dict[str, Any]:
-    _require_size(len(content), False, _FORM_BYTES)
+    _require_size(len(content), _FORM_BYTES)
     try:
         pairs = _pairs(content)
     except ValueError:
