@@ -24,7 +24,7 @@ from broker.rest.reply import Exchange
 from broker.rest.request import (
     ClientGone,
     Headers,
-    UnreadBody,
+    RequestBody,
     drain,
     has_content,
     read_headers,
@@ -95,7 +95,7 @@ class Door(ABC):
         caller = _NOBODY
         request_id = request_id_of(headers) or self._ids.uuid7()
         method = scope["method"]
-        body = UnreadBody(receive) if has_content(headers) else None
+        body = RequestBody(receive) if has_content(headers) else None
         if body is not None:
             receive = body.receive
         known = header_text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
@@ -143,7 +143,7 @@ class Door(ABC):
                 exchange.trace.end({"http.response.status_code": exchange.status})
 
     async def _send_error(
-        self, exchange: Exchange, error: BrokerError, headers: Headers, body: UnreadBody | None
+        self, exchange: Exchange, error: BrokerError, headers: Headers, body: RequestBody | None
     ) -> None:
         extra = [(b"allow", ", ".join(error.allow).encode())] if isinstance(error, MethodNotAllowed) else []
         # What is refused before its body was read. Most bodies are small enough to be put aside; else the

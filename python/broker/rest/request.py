@@ -214,8 +214,8 @@ def has_content(headers: Headers) -> bool:
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
-class UnreadBody:
-    """The body of a request that has one; `is_unread` until its last part was received."""
+class RequestBody:
+    """The body of a request that has one, as it is received; `is_unread` until its last part was."""
 
     __slots__ = ("_receive", "is_unread")
 
