@@ -471,7 +471,7 @@ class Settings:
     )
     images_burst_per_account: int = _setting(4_000, "Burst of such images for one account.", low=1)
     images_processes: int = _setting(
-        2, "Decoder processes of one replica, started on demand.", low=1, high=256
+        3, "Decoder processes of one replica, started on demand.", low=1, high=256
     )
     images_process_bytes: int = _setting(
         1 << 30,

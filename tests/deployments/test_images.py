@@ -16,7 +16,7 @@ from broker.cli.main import run
 from tests.deployments.image_door import ImageDoor
 from tests.deployments.instance import Instance
 from tests.deployments.picture_server import PictureServer
-from tests.images.decoder_processes import decoders_of
+from tests.images.decoder_processes import decoders_of, fork_servers_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -142,6 +142,17 @@ def test_a_decoder_that_dies_costs_its_picture_and_nothing_else(door: ImageDoor)
     )
     assert door.get("w=50", "/b.png?after").status_code == 200
     assert (door.pids("api"), door.pids("images")) == (api, images)
+
+
+def test_a_kill_of_what_decoders_are_forked_from_costs_no_picture(door: ImageDoor) -> None:
+    assert door.get("w=50", "/b.png?before").status_code == 200
+    (replica,) = door.pids("images")
+    (server,) = fork_servers_of(replica)
+    decoders = decoders_of(replica)
+    server.kill()
+    assert door.get("w=50", "/b.png?killed").status_code == 200
+    assert not set(decoders_of(replica)) & set(decoders)
+    assert door.pids("images") == {replica}
 
 
 def test_no_decoder_outlives_its_replica(door: ImageDoor) -> None:

@@ -1,8 +1,8 @@
 """The decoder process: it processes untrusted bytes, and may crash without harm to others.
 
-It knows no settings and no secrets, has an empty environment, writes no file, and its memory and the
-processor time of a job are capped. What it sends back is data in MessagePack, never objects: the parent
-believes a decoder no more than a stranger.
+It is forked by `fork_server`. It knows no settings and no secrets, has an empty environment, writes no file,
+and its memory and the processor time of a job are capped. What it sends back is data in MessagePack, never
+objects: who uses it believes a decoder no more than a stranger.
 
 One job at a time: a `Job`, then the source as an open file (`body_files`), which it maps; it answers how
 many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.
@@ -17,7 +17,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -27,8 +26,9 @@ import msgspec
 
 from broker.images.body_files import receive_body
 from broker.images.decoded import KeptFrames
-from broker.images.decoding import CheckedPicture, check_picture, open_libvips
+from broker.images.decoding import CheckedPicture, check_picture
 from broker.images.errors import UnprocessableImage
+from broker.images.forks import DecoderConfig
 from broker.images.jobs import Job, JobReply, Planned, send_result
 from broker.images.rendering import preview, render
 
@@ -41,45 +41,44 @@ _KEPT_FREE_BYTES = 8 << 20
 """Free memory that malloc keeps for the next picture; else one of 12 megapixels causes 1,700 page faults."""
 
 
-def serve(
-    theirs: socket.socket, memory_bytes: int, job_s: float, kept_idle_s: float, *, shrinks_fast: bool
-) -> None:
-    """Work off jobs until the parent closes its end.
-
-    Args:
-        job_s: processor time of a job, after which SIGPROF ends this process.
-        kept_idle_s: without a job, after which decoded pictures are forgotten.
-        shrinks_fast: whether a JPEG's decoder does as much of the shrinking as it can.
-    """
+def serve(theirs: socket.socket, config: DecoderConfig) -> None:
+    """Work off jobs until the parent closes its end; libvips is open."""
     connection = Connection(os.dup(theirs.fileno()))
-    _enclose(memory_bytes)
-    open_libvips()
+    _enclose(config.memory_bytes)
     decoder = msgspec.msgpack.Decoder(Job)
-    kept = KeptFrames(memory_bytes // _KEPT_SHARE)
+    kept = KeptFrames(config.memory_bytes // _KEPT_SHARE)
     gc.freeze()  # what is loaded by now stays, and need not be looked at by each collection
+    gc.enable()
     try:
         while True:
-            if kept and not connection.poll(kept_idle_s):
+            if kept and not connection.poll(config.kept_idle_s):
                 kept.forget()
             job = decoder.decode(connection.recv_bytes())
             data = receive_body(theirs)
             # setitimer(2): time of all threads, in user and kernel mode. Nobody handles the signal.
-            signal.setitimer(signal.ITIMER_PROF, job_s)
-            send_result(theirs, _work(connection, job, data, kept, shrinks_fast=shrinks_fast))
+            signal.setitimer(signal.ITIMER_PROF, config.job_s)
+            send_result(theirs, _work(connection, job, data, kept, shrinks_fast=config.shrinks_fast))
             signal.setitimer(signal.ITIMER_PROF, 0)
             del data  # until the next job it would keep a file open that nobody else has any more
     except (EOFError, OSError):
         return  # the parent is gone, or wants us no longer
 
 
+def end_with_parent() -> None:
+    """Have the kernel end this process when its parent ends.
+
+    Parent is the thread that started it. prctl(2): only this informs a busy decoder. Elsewhere than on Linux
+    there is no such function, and it ends with its job.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _enclose(memory_bytes: int) -> None:
     """Give up what a decoder has no need of, and be the first that a machine short of memory ends."""
     with suppress(OSError):  # proc_pid_oom_score_adj(5); anybody may raise its own
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
-    # prctl(2): only this informs a busy decoder of the end of its parent. Elsewhere than on Linux there
-    # is no such function, and it ends with its job.
-    with suppress(AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     with suppress(AttributeError):  # a C library other than GNU's has no such function
         for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
             ctypes.CDLL(None).mallopt(parameter, _KEPT_FREE_BYTES)
@@ -90,7 +89,6 @@ def _enclose(memory_bytes: int) -> None:
         (resource.RLIMIT_NOFILE, _DESCRIPTORS),
     ):
         resource.setrlimit(name, (bound, bound))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
 
 
 def _work(
@@ -151,14 +149,3 @@ _TASKS: dict[str, Callable[[Job, CheckedPicture, KeptFrames], tuple[JobReply, by
     "preview": _preview,
     "describe": _describe,
 }
-
-
-if __name__ == "__main__":
-    parent, memory, job, kept_idle, *words = sys.argv[1:]
-    serve(
-        socket.socket(fileno=int(parent)),
-        int(memory),
-        float(job),
-        float(kept_idle),
-        shrinks_fast="fast" in words,
-    )

@@ -2,11 +2,11 @@
 
 Each takes one job at a time, so a crash concerns one picture and no other. That picture is tried once more,
 in a new process: the one before may have been damaged by an earlier picture, or ended by a machine short of
-memory. A picture that crashes the new one, too, is to blame. They start when they are first needed. A process
-whose job takes too much processor time is ended, and its picture is to blame at once.
-One that takes too long by the clock, or whose job is cancelled, is ended too, whatever it does or waits for;
-but a machine that has no time for it says nothing of the picture. Each is exchanged after so many jobs or so
-much memory, since decoders leak and heaps fragment.
+memory. A picture that crashes the new one, too, is to blame. They are forked (`forks`) when they are first
+needed. A process whose job takes too much processor time is ended, and its picture is to blame at once. One
+that takes too long by the clock, or whose job is cancelled, is ended too, whatever it does or waits for; but
+a machine that has no time for it says nothing of the picture. Each is exchanged after so many jobs or so much
+memory, since decoders leak and heaps fragment.
 
 From a preview to the crop that follows, its process keeps the decoded picture, and meanwhile takes other jobs
 if no other process is free. If it is busy when the crop comes, or has ended, another one decodes the source.
@@ -20,9 +20,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -39,9 +36,9 @@ from broker.concurrency.turns import Turns
 from broker.errors import Unavailable
 from broker.images.body_files import BodyFile, send_body
 from broker.images.errors import DecoderEnded, UnprocessableImage
+from broker.images.forks import DecoderConfig, DecoderForks, ForkedDecoder
 from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned, receive_result
 
-_CHILD = "broker.images.child"
 _MESSAGE_BYTES = 64 << 10
 _BUSY_S = 10  # until a machine that gives decoders no time is asked again
 _EXIT_S = 1.0  # from the end of a connection to that of its process
@@ -82,7 +79,7 @@ class WorkerConfig:
         kept_idle_s: for which an idle process keeps decoded pictures; a detector is waited for half as long.
     """
 
-    processes: int = 2
+    processes: int = 3
     waiting: int = 256
     memory_bytes: int = 1 << 30
     job_s: float = 10.0
@@ -101,6 +98,9 @@ class Workers:
         self._config = config
         self._threads = ThreadPoolExecutor(config.processes, thread_name_prefix="images")
         self._room = _Room(config.pixels)
+        self._forks = DecoderForks(
+            DecoderConfig(config.memory_bytes, config.job_s, config.kept_idle_s, config.shrinks_fast)
+        )
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._started: set[_Worker] = set()
@@ -155,6 +155,7 @@ class Workers:
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         for worker in self._idle:
             worker.end()
+        await asyncio.to_thread(self._forks.close)
 
     async def _run_in_time(
         self, job: Job, source: BodyFile, kept: KeptPicture | None
@@ -209,6 +210,7 @@ class Workers:
             if worker.has_taken_too_long():
                 text = f"its process took more than {self._config.job_s:g} s of processor time"
                 raise DecoderEnded("the image cannot be processed", log_text=text) from error
+            self._forks.exchange(worker.process)
             raise _Crashed(f"its process ended: {error!r}") from error
         finally:
             self._give_back(worker, is_usable=is_usable)
@@ -238,17 +240,18 @@ class Workers:
 
     def _start(self) -> "_Worker":
         """A new process. Raises Unavailable."""
+        try:
+            worker = _Worker(self._forks.fork(), self._config)
+        except OSError as error:
+            raise Unavailable(
+                "no decoder process is available", retry_after_s=1, log_text=repr(error)
+            ) from error
         with self._lock:
-            if self._is_closed:
-                raise _stopping()
-            try:
-                worker = _Worker(self._config)
-            except OSError as error:
-                raise Unavailable(
-                    "no decoder process is available", retry_after_s=1, log_text=repr(error)
-                ) from error
-            self._started.add(worker)
-            return worker
+            if not self._is_closed:
+                self._started.add(worker)
+                return worker
+        worker.end()
+        raise _stopping()
 
     def _give_back(self, worker: "_Worker", *, is_usable: bool) -> None:
         with self._lock:
@@ -263,26 +266,13 @@ class Workers:
 class _Worker:
     """One process and the connection to it. Used by one thread at a time; `kill` by any."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, process: ForkedDecoder, config: WorkerConfig) -> None:
+        self.process = process
         self._config = config
         self._jobs = 0
         self.is_keeping = False  # the picture of its last job
-        ours, theirs = socket.socketpair()
-        limits = str(config.memory_bytes), str(config.job_s), str(config.kept_idle_s)
-        words = (*limits, "fast") if config.shrinks_fast else limits
-        with theirs:
-            # The environment has secrets; a decoder needs none of it.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-m", _CHILD, str(theirs.fileno()), *words],
-                pass_fds=[theirs.fileno()],
-                env={},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        self._connection: Connection[bytes, bytes] = Connection(os.dup(ours.fileno()))
-        self._socket = ours
+        self._socket = process.connection
+        self._connection: Connection[bytes, bytes] = Connection(os.dup(self._socket.fileno()))
 
     def run(self, job: Job, source: BodyFile, room: "_Room", leash: "_Leash") -> tuple[JobReply, bytes]:
         """The reply and the result. The process may hang at any line; then `kill` is what goes on.
@@ -304,7 +294,7 @@ class _Worker:
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.poll() is None
+        return self.process.is_alive()
 
     def is_spent(self, reply: JobReply) -> bool:
         """Whether the process should be exchanged."""
@@ -312,20 +302,16 @@ class _Worker:
 
     def has_taken_too_long(self) -> bool:
         """Whether the process, whose connection broke, was ended for its processor time. Blocks a while."""
-        with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(_EXIT_S) == -signal.SIGPROF
-        return False
+        return self.process.wait(_EXIT_S) == -signal.SIGPROF
 
     def kill(self) -> None:
         """End the process at once; whoever waits for it gets EOFError."""
-        self._process.kill()
+        self.process.kill()
 
     def end(self) -> None:
         """End the process and forget it."""
         self._connection.close()
-        self._socket.close()
-        self._process.kill()
-        self._process.wait()
+        self.process.end()
 
     def _receive(self) -> bytes:
         return self._connection.recv_bytes(_MESSAGE_BYTES)
