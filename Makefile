@@ -9,6 +9,9 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
+# Else each process compiles what it imports, all of Ray, since uv compiles nothing.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help check wheel hooks docs picture pictures screens demo test build lint bench bench-peers soak adversity audience cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack gameday lock manifests dashboards observability audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
@@ -120,21 +123,22 @@ $(FACES)/built/models.json: models/package-lock.json $(CONVERTER) | .venv/native
 	    $(BIN)/python -m broker.images.faces.convert .build/faces/node_modules/@vladmandic/face-api $(@D); \
 	else echo "note: npm cannot fetch the face models as they are pinned; face crops go by attention until \`make build\` can" >&2; fi
 
-lint: build ## Format, style, types and import contracts.
-	@$(MAKE) --no-print-directory -j3 lint-python lint-rust lint-js
+# Beside what is still being built: the build waits for the network, and no part of it uses what clippy compiles.
+lint: ## Format, style, types and import contracts; builds, too.
+	@$(MAKE) --no-print-directory -j3 $(BUILT) lint-python lint-rust lint-js
 
 .PHONY: lint-python lint-rust lint-js
-lint-python: ## Python; part of `make lint`.
+lint-python: .venv/native.stamp ## Python; part of `make lint`.
 	$(BIN)/ruff format --check $(PYTHON_DIRS)
 	$(BIN)/ruff check $(PYTHON_DIRS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lint-rust: ## Rust; part of `make lint`.
+lint-rust: | toolchain ## Rust; part of `make lint`.
 	cargo fmt --all --check
-	cargo clippy --all-targets --quiet -- -D warnings
+	nice cargo clippy --all-targets --quiet -- -D warnings
 
-lint-js: ## TypeScript; part of `make lint`.
+lint-js: $(JS)/dist/.stamp $(OVERLAY)/node_modules/.stamp $(DASHBOARD)/node_modules/.stamp ## TypeScript; part of `make lint`.
 	cd $(JS) && npm run --silent lint
 	cd $(OVERLAY) && npm run --silent lint
 	cd $(DASHBOARD) && npm run --silent lint
