@@ -34,6 +34,7 @@ _ASIDE = (
     "signing_keys",
     "LEFT JOIN revocations",
     "producers_seen",
+    "FROM maintenance",
     "image_rules",
     "name, origins, created_time, keep_events_days",
 )

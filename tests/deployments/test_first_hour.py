@@ -76,7 +76,7 @@ def test_the_page_on_lists_runs_as_it_is_written(instance: Instance, tmp_path: P
 
 
 def test_six_users_of_the_load_do_all_that_users_do_without_a_fault(instance: Instance) -> None:
-    words = ["--headless", "--users", "6", "--spawn-rate", "6", "--run-time", "8s", "--json"]
+    words = ["--headless", "--users", "6", "--spawn-rate", "6", "--run-time", "15s", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "locust", "-f", ROOT / "bench" / "locustfile.py", *words],
         env=os.environ | {"BROKER_URL": instance.url, "BROKER_PASSWORD": PASSWORD},

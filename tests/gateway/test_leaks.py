@@ -64,7 +64,7 @@ async def come_and_go(world: World, programs: list[str]) -> None:
 
 
 async def test_programs_leave_nothing_behind(migrated_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "Server", partial(Server, linger_s=0.0))
+    monkeypatch.setattr(gateway, "Server", partial(Server, linger_s=0.5))
     programs = [f"p{number}" for number in range(1, PROGRAMS * (ROUNDS + 1) + 1)]
     async with open_world(migrated_dsn, ws_messages_per_s=0) as world:
         async with world.product.services.database.connection() as connection:

@@ -46,8 +46,8 @@ SESSION = {"open", "follow", "poll"}
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has gone to the owner comes back soon."""
-    monkeypatch.setattr(upstreams, "_DIRECT", Backoff(0.05, 0.05, jitter=0))
+    """Who has gone to the owner comes back soon, but not before it has heard from it."""
+    monkeypatch.setattr(upstreams, "_DIRECT", Backoff(1.0, 1.0, jitter=0))
 
 
 @pytest.fixture
