@@ -60,11 +60,10 @@ class ReplyParser:
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
         self._head: ReplyHead | None = None
         self._headers_bytes = 0
-        self._outside_bytes = (
-            0  # since the last part of the body; of trailers, too, llhttp keeps the present one
-        )
+        # Since the last part of the body; of trailers, too, llhttp keeps the present one.
+        self._outside_bytes = 0
         self._is_body_fed = False
-        self._headers: dict[str, str] = {}
+        self._headers: dict[str, list[str]] = {}  # values by name
         self._body: BodyReader | None = None
         self._keeps_open = False
         self._error: BrokerError | None = None
@@ -127,13 +126,11 @@ class ReplyParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header, or a trailer."""
-        if self._head is not None:
+        if self._head is not None or self._error is not None:
             return
         self._headers_bytes += len(name) + len(value)
         self._bound(self._headers_bytes)
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        known = self._headers.get(key)
-        self._headers[key] = text if known is None else f"{known}, {text}"
+        self._headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
         """The head is there."""
@@ -144,10 +141,11 @@ class ReplyParser:
             self._error = self._error or _malformed("another version, or no status")
         if self._head is not None or self._error is not None or status < _FIRST_FINAL:
             return
-        if self._headers.get("transfer-encoding", _CHUNKED).lower() != _CHUNKED:
+        headers = {name: ", ".join(values) for name, values in self._headers.items()}
+        if headers.get("transfer-encoding", _CHUNKED).lower() != _CHUNKED:
             self._error = UpstreamFailed("the upstream's reply has a transfer coding that was not requested")
             return
-        self._head = ReplyHead(status, self._headers)
+        self._head = ReplyHead(status, headers)
         self._keeps_open = parser.should_keep_alive()
         try:
             self._body = self._begin(self._head)
