@@ -144,22 +144,36 @@ lint-js: $(JS)/dist/.stamp $(OVERLAY)/node_modules/.stamp $(DASHBOARD)/node_modu
 	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything.
-	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-nodes test-adversity test-python-2 test-native
+	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-adversity test-nodes test-python-2 test-python-3 test-python-4 test-python-5 test-native
 
 # Three beside each other leave the cores idle for an eighth of the time, two for a third; four take as long as three.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
 NODES_FILES := $(addprefix tests/deployments/,test_joined.py test_joined_changes.py test_joined_refusals.py)
 PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/|/test_joined' | sort)
-LIVE_ROOMS := $(addprefix tests/,client gateway images owners rest)
-.PHONY: test-python test-python-1 test-python-2 test-product test-nodes test-browsers test-adversity test-native
-test-python: test-python-1 test-python-2 ## The tests without Ray; part of `make test`.
+# Five parts of equal length, so that none goes on alone at the end; the last one has every room that no other has.
+PYTHON_1 := $(addprefix tests/,rest client)
+PYTHON_2 := $(addprefix tests/,images owners)
+PYTHON_3 := $(addprefix tests/,gateway deployments)
+PYTHON_4 := $(addprefix tests/,test_*.py storage javascript native bad_input)
+PYTHON_ROOMS := $(wildcard $(PYTHON_1) $(PYTHON_2) $(PYTHON_3) $(PYTHON_4))
+.PHONY: test-python test-python-1 test-python-2 test-python-3 test-python-4 test-python-5 test-product test-nodes test-browsers test-adversity test-native
+test-python: test-python-1 test-python-2 test-python-3 test-python-4 test-python-5 ## The tests without Ray; part of `make test`.
 
 test-python-1: build
-	$(PYTEST) -m "not cluster" $(LIVE_ROOMS)
+	$(PYTEST) -m "not cluster" $(PYTHON_1)
 
 test-python-2: build
-	$(PYTEST) -m "not cluster" $(LIVE_ROOMS:%=--ignore=%)
+	$(PYTEST) -m "not cluster" $(PYTHON_2)
+
+test-python-3: build
+	$(PYTEST) -m "not cluster" $(PYTHON_3)
+
+test-python-4: build
+	$(PYTEST) -m "not cluster" $(PYTHON_4)
+
+test-python-5: build
+	$(PYTEST) -m "not cluster" $(PYTHON_ROOMS:%=--ignore=%)
 
 test-product: build ## The tests of the whole product on Ray; part of `make test`.
 	$(PYTEST) -m cluster $(PRODUCT_FILES)

@@ -33,9 +33,9 @@ def main() -> None:
 
 
 def tree_cpu_s() -> float:
-    """CPU seconds of this process and its children."""
+    """CPU seconds of this process and of all that it has started."""
     this = psutil.Process()
-    times = [one.cpu_times() for one in (this, *this.children())]
+    times = [one.cpu_times() for one in (this, *this.children(recursive=True))]
     return float(sum(one.user + one.system for one in times))
 
 
