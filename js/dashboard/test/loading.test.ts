@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { Page } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
+import { control, until } from "../../client/test/product/world.js";
 import { contentOf, makeShow } from "./show.js";
 import {
   admin,
@@ -126,6 +127,51 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await close();
   });
 
+  for (const [what, change] of Object.entries({
+    made: (prefix: string) =>
+      admin.request("POST", "/programs", { body: { id: `${prefix}-new`, name: `${prefix}-new` } }),
+    deleted: (prefix: string) =>
+      admin.request("DELETE", "/programs/{programId}", { path: { programId: `${prefix}-00100` } }),
+    // The broker counts as many as before.
+    "made and another one deleted": async (prefix: string) => {
+      await admin.request("POST", "/programs", { body: { id: `${prefix}-new`, name: `${prefix}-new` } });
+      await admin.request("DELETE", "/programs/{programId}", { path: { programId: `${prefix}-00000` } });
+    },
+  })) {
+    test(`shows each program once when one is ${what} between the reading of two pages`, async () => {
+      const { page, prefix, close } = await visitMany();
+      const { held, release } = await holdFirst(page, "**/programs/filter?*skip=100*");
+      await lookAtBoth(page);
+      await held;
+      await change(prefix);
+      release();
+      const query = { search: prefix, sort: "createdTime", order: "desc", limit: 200 } as const;
+      const { items } = await admin.request("GET", "/programs/filter", { query });
+      const expected = (rows: readonly string[]) => rows.map((_, index) => items[90 + index]?.name);
+      await until(async () => {
+        const rows = await seenFrom(page, 91, 105);
+        return String(rows) === String(expected(rows));
+      }, "each program in its place");
+      await sees(page, `${items.length} found`);
+      await close();
+    });
+  }
+
+  test("shows programs in pages that never fit together, each once, and stops reading", async () => {
+    const { page, prefix, close } = await visitMany();
+    let total = PROGRAMS;
+    await page.route("**/programs/filter*", async (route) => {
+      const told = await (await route.fetch()).json();
+      await route.fulfill({ json: { ...told, total: ++total } });
+    });
+    await lookAtBoth(page);
+    await until(async () => (await seenFrom(page, 91, 105)).every((row) => row.startsWith(prefix)), "rows");
+    const rows = await seenFrom(page, 91, 105);
+    assert.equal(new Set(rows).size, rows.length);
+    assert.ok(total - PROGRAMS <= 11, `${total - PROGRAMS} requests`); // one, and five times both
+    await close();
+  });
+
   test("leaves no draft of a value that was stored", async () => {
     const { page, close } = await visit(browser, { viewport: DESKTOP });
     await enter(page, "admin", true);
@@ -172,4 +218,70 @@ async function failReads(page: Page): Promise<{ refused: Promise<void> }> {
     first();
   });
   return { refused };
+}
+
+/** How many programs `visitMany` makes: two pages. */
+const PROGRAMS = 130;
+
+/** The list of programs that have a prefix, whose first page is read. Nobody notifies it of changes. */
+async function visitMany() {
+  const prefix = `many-${newId().slice(0, 8)}`;
+  const many = { prefix: `${prefix}-`, project: made.project, count: String(PROGRAMS), live: "0" };
+  await control("make-programs", many);
+  const { page, close } = await visit(browser, { viewport: DESKTOP });
+  await enter(page, "admin");
+  await page.getByLabel("Search").fill(prefix);
+  await sees(page, `${PROGRAMS} found`);
+  await isCut(page);
+  return { page, prefix, close };
+}
+
+/** Scrolls to where the first page of programs ends and the second begins. */
+async function lookAtBoth(page: Page): Promise<void> {
+  await page.evaluate(() => {
+    (document.querySelector(".virtual") as HTMLElement).scrollTop = 92 * 44;
+  });
+}
+
+/** The programs in a part of the list, by their places, which count from one; what is not there is empty. */
+function seenFrom(page: Page, first: number, last: number): Promise<string[]> {
+  return page.evaluate(
+    ([from, to]) => {
+      const rows = [...document.querySelectorAll(".virtual .row")];
+      const at = (place: number) => rows.filter((row) => row.getAttribute("aria-posinset") === String(place));
+      const places = Array.from({ length: to - from + 1 }, (_, index) => from + index);
+      return places.map((place) =>
+        at(place)
+          .map((row) => row.querySelector("strong")?.textContent ?? "")
+          .join(),
+      );
+    },
+    [first, last] as const,
+  );
+}
+
+/** The page has no WebSocket from now on. */
+function isCut(page: Page): Promise<void> {
+  return page.evaluate(() => {
+    (window as any).sockets.isBlocked = true;
+    (window as any).sockets.cut();
+  });
+}
+
+/** Holds the first request to a path until it is released; `held` resolves when it came. */
+async function holdFirst(page: Page, path: string): Promise<{ held: Promise<void>; release: () => void }> {
+  let release = () => {};
+  const isReleased = new Promise<void>((resolve) => (release = resolve));
+  let come = () => {};
+  const held = new Promise<void>((resolve) => (come = resolve));
+  await page.route(
+    path,
+    async (route) => {
+      come();
+      await isReleased;
+      await route.continue();
+    },
+    { times: 1 },
+  );
+  return { held, release };
 }
