@@ -205,7 +205,7 @@ export function Failure({ error, children }: { error: unknown; children?: Compon
 }
 
 /** How a change fares: under way, for long, failed. */
-export function Progress({ of: { isRunning, error } }: { of: Action<any> }) {
+export function Progress({ of: { isRunning, error } }: { of: Pick<Action<any>, "isRunning" | "error"> }) {
   const [isLong, setLong] = useState(false);
   useEffect(() => {
     setLong(false);

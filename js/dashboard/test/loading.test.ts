@@ -1,10 +1,10 @@
 /** What is seen of a broker that does not answer as it should: the screen says so, and goes on when it does again. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import type { Page } from "playwright-core";
+import type { Page, Route } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
 import { control, until } from "../../client/test/product/world.js";
-import { contentOf, makeShow } from "./show.js";
+import { contentOf, listEvents, makeShow } from "./show.js";
 import {
   admin,
   browser,
@@ -124,6 +124,66 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await page.getByRole("button", { name: /Save the draft/ }).click();
     await sees(page, "Saved");
     assert.deepEqual(await contentOf(admin, project, revision), { typed: "meanwhile" });
+    await close();
+  });
+
+  test("publishes what is pressed while another event is under way, in order, and no press twice", async () => {
+    const { program } = await makeShow(admin, "Pressed quickly", made.project);
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    await show(page, `programs/${program}`);
+    await page.getByRole("option").first().waitFor();
+    const before = (await listEvents(admin, program)).length;
+    const { held, release } = await holdFirst(page, `**/programs/${program}/events`);
+    await press(page, 1);
+    await held;
+    await press(page, 1);
+    await press(page, 2);
+    await page.keyboard.press("Control+Enter");
+    await press(page, 1); // typed again after another one: it is meant
+    await sees(page, "2 more to publish");
+    await check(page);
+    assert.equal((await listEvents(admin, program)).length, before);
+    release();
+    await until(async () => (await listEvents(admin, program)).length >= before + 3, "the events");
+    await page.getByRole("button", { name: "Publish", exact: true }).waitFor();
+    const events = (await listEvents(admin, program)).slice(before);
+    assert.deepEqual(
+      events.map(({ metadata }) => metadata.pressed),
+      [1, 2, 1],
+    );
+    await close();
+  });
+
+  test("keeps an event that fails while the next one waits, and publishes both", async () => {
+    const { program } = await makeShow(admin, "Refused", made.project);
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    await show(page, `programs/${program}`);
+    await page.getByRole("option").first().waitFor();
+    const before = (await listEvents(admin, program)).length;
+    const refusal = { status: 400, error: "invalid_request", error_description: BROKEN };
+    const { held, release } = await holdFirst(page, `**/programs/${program}/events`, (route) =>
+      route.fulfill({ status: 400, json: refusal }),
+    );
+    await press(page, 1);
+    await held;
+    await press(page, 2);
+    // Who looks at something else meanwhile finds it when coming back.
+    await show(page, `programs/${program}/polls`);
+    release();
+    await until(async () => (await listEvents(admin, program)).length > before, "the second event");
+    await show(page, `programs/${program}`);
+    await page.getByRole("alert").getByText(BROKEN).waitFor();
+    await check(page);
+    await page.getByRole("button", { name: "Send Score#update again" }).click();
+    await page.getByRole("alert").waitFor({ state: "detached" });
+    await until(async () => (await listEvents(admin, program)).length > before + 1, "the first event");
+    const events = (await listEvents(admin, program)).slice(before);
+    assert.deepEqual(
+      events.map(({ metadata }) => metadata.pressed),
+      [2, 1],
+    );
     await close();
   });
 
@@ -268,8 +328,19 @@ function isCut(page: Page): Promise<void> {
   });
 }
 
+/** Types an event and publishes it by the keyboard. */
+async function press(page: Page, number: number): Promise<void> {
+  await page.getByLabel("Event", { exact: true }).fill("Score#update");
+  await page.getByLabel("Metadata").fill(JSON.stringify({ pressed: number }));
+  await page.keyboard.press("Control+Enter");
+}
+
 /** Holds the first request to a path until it is released; `held` resolves when it came. */
-async function holdFirst(page: Page, path: string): Promise<{ held: Promise<void>; release: () => void }> {
+async function holdFirst(
+  page: Page,
+  path: string,
+  answer = (route: Route): Promise<void> => route.continue(),
+): Promise<{ held: Promise<void>; release: () => void }> {
   let release = () => {};
   const isReleased = new Promise<void>((resolve) => (release = resolve));
   let come = () => {};
@@ -279,7 +350,7 @@ async function holdFirst(page: Page, path: string): Promise<{ held: Promise<void
     async (route) => {
       come();
       await isReleased;
-      await route.continue();
+      await answer(route);
     },
     { times: 1 },
   );

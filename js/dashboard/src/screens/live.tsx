@@ -8,15 +8,16 @@ import { useAction, useDraft } from "../hooks.js";
 import { JsonField, parseObject } from "../json.js";
 import { useKeys } from "../keys.js";
 import { ask, say } from "../notices.js";
+import { isSame, type Outbox, type Outgoing } from "../outbox.js";
 import { isPublisher } from "../session.js";
-import { Copied, Empty, Panel, Progress, Text } from "../ui.js";
+import { Copied, Empty, Failure, Panel, Progress, Text } from "../ui.js";
 import { VirtualList } from "../virtual.js";
-import { EVENTS, Unanswered } from "./unanswered.js";
+import { Unanswered } from "./unanswered.js";
 
 const TEMPLATES = 9; // a key each
 const SHOWN_CHARACTERS = 20_000;
 
-export function LiveTab({ log }: { log: EventLog }) {
+export function LiveTab({ log, outbox }: { log: EventLog; outbox: Outbox }) {
   const [chosen, setChosen] = useState<string | undefined>(undefined);
   const isThere = log.version.value >= 0 && chosen !== undefined;
   const event = isThere ? log.events.find(({ id }) => id === chosen) : undefined;
@@ -26,7 +27,7 @@ export function LiveTab({ log }: { log: EventLog }) {
         <Stream log={log} chosen={chosen} onChoose={setChosen} />
         {event && <Chosen log={log} event={event} onClose={() => setChosen(undefined)} />}
       </div>
-      {isPublisher.value && <Publish log={log} />}
+      {isPublisher.value && <Publish log={log} outbox={outbox} />}
     </div>
   );
 }
@@ -202,8 +203,7 @@ interface Draft {
   metadata: string;
 }
 
-function Publish({ log }: { log: EventLog }) {
-  const client = connection.value;
+function Publish({ log, outbox }: { log: EventLog; outbox: Outbox }) {
   const [draft, setDraft, dropDraft] = useDraft<Draft>(`publish ${log.programId}`, {
     event: "",
     metadata: "{}",
@@ -212,16 +212,10 @@ function Publish({ log }: { log: EventLog }) {
   const templates = useTemplates(log);
   const parsed = parseObject(draft.metadata);
   const body = { event: draft.event.trim(), metadata: parsed.value ?? {} };
-  const publish = useAction(
-    async () => {
-      const path = { programId: log.programId };
-      const made = await client.request("POST", EVENTS, { path, body });
-      log.take(made as ProgramEvent);
-    },
-    () => `Published ${draft.event}`,
-  );
+  const unanswered = outbox.unanswered.value.length;
+  const isSent = outbox.isLast(body);
   const send = () => {
-    if (!parsed.problem && draft.event) void publish.run();
+    if (!parsed.problem && draft.event) outbox.publish(body);
     else box.current?.reportValidity();
   };
   const fill = (event: ProgramEvent) => {
@@ -272,13 +266,19 @@ function Publish({ log }: { log: EventLog }) {
             onText={(metadata) => setDraft({ ...draft, metadata })}
             onSubmit={send}
           />
-          <Progress of={publish} />
+          <Progress of={{ isRunning: unanswered > 0, error: undefined }} />
+          {unanswered > 1 && (
+            <p class="hint" role="status">
+              {count(unanswered - 1)} more to publish, one after the other.
+            </p>
+          )}
+          <NotPublished outbox={outbox} body={body} />
           <Unanswered
             log={log}
             body={body}
-            isRunning={publish.isRunning}
+            isRunning={outbox.has(body)}
             onFound={() => {
-              publish.clear();
+              outbox.settle(body);
               say(`Published ${body.event}`);
             }}
           />
@@ -286,8 +286,8 @@ function Publish({ log }: { log: EventLog }) {
             <button type="button" class="quiet" onClick={() => dropDraft()}>
               Clear
             </button>
-            <button type="submit" class="primary" disabled={publish.isRunning || !!parsed.problem}>
-              {publish.isRunning ? "Publishing…" : "Publish"} <kbd aria-hidden="true">Ctrl+Enter</kbd>
+            <button type="submit" class="primary" disabled={isSent || !!parsed.problem}>
+              {isSent ? "Publishing…" : "Publish"} <kbd aria-hidden="true">Ctrl+Enter</kbd>
             </button>
           </div>
         </form>
@@ -310,6 +310,28 @@ function Publish({ log }: { log: EventLog }) {
         )}
       </Panel>
     </div>
+  );
+}
+
+/** What was not published, and why. What is no longer in the form is published again from here. */
+function NotPublished({ outbox, body }: { outbox: Outbox; body: Outgoing }) {
+  return (
+    <>
+      {outbox.failed.value.map((each, index) => (
+        <Failure key={index} error={each.error}>
+          {each.isOvertaken && !isSame(each.sent, body) && (
+            <>
+              <button type="button" class="small" onClick={() => outbox.retry(each)}>
+                Send {each.sent.event} again
+              </button>
+              <button type="button" class="small" onClick={() => outbox.drop(each)}>
+                Forget it
+              </button>
+            </>
+          )}
+        </Failure>
+      ))}
+    </>
   );
 }
 

@@ -7,11 +7,12 @@ import { count, dateTime, percent } from "../format.js";
 import { useAction, useDraft, useLoaded, useTick } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { say } from "../notices.js";
+import { EVENTS } from "../outbox.js";
 import { isPublisher } from "../session.js";
 import { Badge, Check, Choice, Empty, Failure, Field, Panel, Progress, Text } from "../ui.js";
 import { Unconfirmed } from "../unconfirmed.js";
 import { type Signs, SignsOfPoll, useSigns } from "./signs.js";
-import { EVENTS, Unanswered } from "./unanswered.js";
+import { Unanswered } from "./unanswered.js";
 
 type Entry = components["schemas"]["ReportEntry"];
 

@@ -4,6 +4,7 @@ import { connection } from "../connection.js";
 import { EventLog } from "../event_log.js";
 import { useLoaded } from "../hooks.js";
 import { useKeys } from "../keys.js";
+import { Outbox } from "../outbox.js";
 import { go } from "../routes.js";
 import { isPublisher, isReader } from "../session.js";
 import { Badge, Failure, Head, Tabs, Tally } from "../ui.js";
@@ -22,6 +23,7 @@ export function ProgramScreen({ id, tab }: { id: string; tab: string }) {
   );
   const log = useMemo(() => new EventLog(client, id), [client, id]);
   useEffect(() => () => log.close(), [log]);
+  const outbox = useMemo(() => new Outbox(log), [log]);
   const tabs: (readonly [string, string])[] = [
     ["live", "Events"],
     ["polls", "Polls"],
@@ -51,7 +53,7 @@ export function ProgramScreen({ id, tab }: { id: string; tab: string }) {
       />
       <Failure error={program.error ?? log.error.value} />
       <Tabs label="Parts of the program" base={["programs", id]} current={tab} tabs={tabs} />
-      {tab === "live" && <LiveTab log={log} />}
+      {tab === "live" && <LiveTab log={log} outbox={outbox} />}
       {tab === "polls" && <PollsTab log={log} projectId={value?.projectId ?? null} />}
       {tab === "numbers" && <NumbersTab log={log} />}
       {tab === "history" && <HistoryTab log={log} />}

@@ -1,9 +1,8 @@
 /** What is known of an event that was sent and not answered. */
 import { useEffect } from "preact/hooks";
 import type { EventLog } from "../event_log.js";
+import { EVENTS } from "../outbox.js";
 import { forget, nameOf, sentBefore } from "../unconfirmed.js";
-
-export const EVENTS = "/programs/{programId}/events";
 
 /** The stream tells when it is there; until then the form that sent it says so. */
 export function Unanswered({
