@@ -23,14 +23,18 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
 from broker import timers
 from broker.deployments.processes import end_own_session
-from broker.deployments.ray_internals import ray_cluster
+from broker.deployments.ray_internals.fork_server import SOCKET, ServerProcess, import_and_fork
 from broker.logs import configure_logs
 from broker.settings import Settings
+
+if TYPE_CHECKING:
+    from broker.deployments.ray_internals.ray_cluster import LocalRay
 
 _log = logging.getLogger(__name__)
 SUCCEEDS = "--succeeds"
@@ -47,15 +51,19 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)
     settings = Settings.load(refuses_unknown=False)  # the supervisor's, which may be of older code
-    configure_logs(settings, "conductor")
     status = 0
-    if not settings.ray_address:
-        timers.deny_timer_descriptors()  # before any thread is started
     try:
-        # The parts take seconds to import, which Ray's processes need to come up.
+        scratch, log = map(Path, sys.argv[1:3])
+        server = None
+        if not settings.ray_address:
+            timers.deny_timer_descriptors()  # before any thread is started
+            # Before logs are configured: workers must not hold this process's.
+            server = import_and_fork(scratch / SOCKET)
+        configure_logs(settings, "conductor")
+        # The parts take a while to import, which Ray's processes need to come up.
         preload = threading.Thread(target=importlib.import_module, args=(_PARTS,), daemon=True)
         preload.start()
-        local = None if settings.ray_address else ray_cluster.start_local(*map(Path, sys.argv[1:3]))
+        local = None if server is None else _start_ray(scratch, log, server)
         preload.join()
         parts = importlib.import_module(_PARTS)
         # Not `asyncio.run`, which waits for threads: one that asks a GCS that is dead does not end.
@@ -72,6 +80,13 @@ def main() -> None:
     # notice only after a minute that they are alone.
     end_own_session()
     os._exit(status)
+
+
+def _start_ray(scratch: Path, log: Path, server: ServerProcess) -> "LocalRay":
+    # Here, since it imports Ray, which the fork server must have done before.
+    from broker.deployments.ray_internals.ray_cluster import start_local
+
+    return start_local(scratch, log, server)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,11 @@ pytestmark = pytest.mark.cluster
 # In a process of its own: Ray reads its environment when it is imported.
 SCRIPT = """
 import asyncio, contextlib, os, pathlib, random, signal, subprocess, sys
+from broker.deployments.ray_internals import fork_server
+scratch = pathlib.Path(sys.argv[1])
+first_server = fork_server.import_and_fork(scratch / fork_server.SOCKET)
 from broker.deployments.ray_internals import ray_cluster
-local = ray_cluster.start_local(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1], "log"))
+local = ray_cluster.start_local(scratch, scratch / "log", first_server)
 ray_cluster.connect_local(local)
 import ray
 from ray._private.ray_constants import KV_NAMESPACE_FUNCTION_TABLE
@@ -74,6 +77,7 @@ assert not exported_functions(KV_NAMESPACE_FUNCTION_TABLE)  # the GCS keeps each
 assert ray.get(read.remote()) is None
 workers = [Worker.remote() for _ in range(2)]
 (server,) = set(ray.get([worker.parent.remote() for worker in workers]))
+assert server == first_server.pid
 assert b"fork_server" in pathlib.Path(f"/proc/{server}/cmdline").read_bytes()
 drawn = ray.get([worker.chance.remote() for worker in workers])
 assert all(len(set(each)) == 2 for each in zip(*drawn)), drawn
@@ -83,6 +87,17 @@ assert ray.get(read.options(runtime_env={"env_vars": {"GREETING": "hello"}}).rem
 assert len(helpers()) == 1, helpers()
 os.kill(server, signal.SIGKILL)
 assert ray.get(Worker.remote().parent.remote(), timeout=60) != server
+
+async def have_successor():
+    keeping = asyncio.create_task(local.workers.keep_server())
+    async with asyncio.timeout(30):
+        while local.workers._server is first_server:
+            await asyncio.sleep(0.1)
+    keeping.cancel()
+
+asyncio.run(have_successor())
+successor = ray.get(Worker.remote().parent.remote(), timeout=60)
+assert successor == local.workers._server.pid, "what has taken the server's place forks nothing"
 print("done", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -50,14 +50,13 @@ from broker.actors.named import NAMESPACE
 from broker.deployments.environment import RAY_HOST, joined_environment
 from broker.deployments.ports import internal_port
 from broker.deployments.ray_internals import fork_client, ray_logs, standby
+from broker.deployments.ray_internals.fork_server import RAY_LATE_S, SOCKET, ServerProcess
 from broker.deployments.ray_internals.workers import RayWorkers, until_ended
 
 _UNUSED_PORTS = (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME)
 _NOBODY = -1  # Ray's word for a port where nothing listens
 _start_ray_process = services.start_ray_process
 
-# How late timers of Ray's processes may be. With more it takes longer to start, and to restart parts.
-_RAY_LATE_S = 0.3
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
 
 
@@ -70,12 +69,13 @@ class LocalRay:
     workers: RayWorkers
 
 
-def start_local(scratch: Path, log: Path) -> LocalRay:
+def start_local(scratch: Path, log: Path, server: ServerProcess) -> LocalRay:
     """Start Ray's processes. Call it on the main thread: they die with the thread that started them.
 
     Args:
         scratch: the instance's directory for sockets; Ray's own is made in it.
         log: the directory of logs.
+        server: the fork server, at its socket in `scratch`.
     """
     parameters = RayParams(
         node_ip_address=RAY_HOST,
@@ -89,15 +89,15 @@ def start_local(scratch: Path, log: Path) -> LocalRay:
         no_monitor=True,
         ray_client_server_port=None,
     )
-    forks = scratch / "fork"
-    workers = RayWorkers(forks, _RAY_LATE_S)
+    forks = scratch / SOCKET
+    workers = RayWorkers(forks, server)
     node = _LightNode(log, forks, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
     return LocalRay(node, node.address, workers)
 
 
 def connect_local(local: LocalRay) -> None:
     """Make this process a driver of our own cluster."""
-    with timers.late(_RAY_LATE_S):
+    with timers.late(RAY_LATE_S):
         ray.init(
             local.address,
             namespace=NAMESPACE,
@@ -192,7 +192,7 @@ def _starting_with(start: Callable[..., Any]) -> Iterator[None]:
 
 def _start_late(command: list[str], *arguments: Any, **options: Any) -> Any:
     """Ray's `start_ray_process`; timers of the process, and of all that it starts, may be late."""
-    with timers.late(_RAY_LATE_S):
+    with timers.late(RAY_LATE_S):
         return _start_ray_process(command, *arguments, **options)
 
 

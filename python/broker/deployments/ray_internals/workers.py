@@ -16,7 +16,6 @@ import logging
 import os
 import select
 import signal
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,8 @@ import ray
 from ray._private.grpc_utils import init_grpc_channel
 from ray.core.generated import common_pb2, node_manager_pb2, node_manager_pb2_grpc
 
-from broker import timers
 from broker.deployments.ray_internals.fork_client import JOB
-from broker.deployments.ray_internals.fork_server import start_fork_server
+from broker.deployments.ray_internals.fork_server import ServerProcess, start_fork_server
 
 _FORK_SERVER_PAUSE_S = 1.0
 _LOOK_S = 1.0  # at one file of /proc
@@ -44,16 +42,10 @@ _log = logging.getLogger(__name__)
 class RayWorkers:
     """The fork server of our own Ray, and a spare worker that is forked already."""
 
-    def __init__(self, forks: Path, late_s: float) -> None:
-        """Start the fork server.
-
-        Args:
-            forks: its socket.
-            late_s: how late timers of workers may be.
-        """
+    def __init__(self, forks: Path, server: ServerProcess) -> None:
+        """Args: forks: where `server`, and each one that takes its place, listens."""
         self._forks = forks
-        self._late_s = late_s
-        self._server = self._start()
+        self._server = server
 
     async def keep_server(self) -> None:
         """Start the fork server again whenever it ends, until cancelled; meanwhile workers do without."""
@@ -63,7 +55,7 @@ class RayWorkers:
             server.wait()
             if server is self._server:
                 _log.warning("fork_server_ended")
-                self._server = self._start()
+                self._server = start_fork_server(self._forks)
             await asyncio.sleep(_FORK_SERVER_PAUSE_S)
 
     async def keep_spare(self) -> None:
@@ -90,7 +82,7 @@ class RayWorkers:
     async def renew(self) -> None:
         """Have workers of the code that is installed now: none that was forked before."""
         old, idle = self._server, self.idle()
-        self._server = self._start()
+        self._server = start_fork_server(self._forks)
         old.kill()
         await asyncio.to_thread(old.wait)
         # At once, not when they like: the raylet gives actors whoever has not ended.
@@ -105,11 +97,6 @@ class RayWorkers:
         except OSError:
             return []
         return [int(pid) for pid in children if _is_idle(int(pid))]
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        self._forks.unlink(missing_ok=True)
-        with timers.late(self._late_s):
-            return start_fork_server(self._forks)
 
 
 async def until_ended(pid: int) -> None:
