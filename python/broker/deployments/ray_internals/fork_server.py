@@ -15,10 +15,12 @@ Nor may it draw from Ray's source of random ids: all workers would go on with th
 Ray reads two variables when it is imported: the job, which is always the same here, and the process that a
 worker ends with, which is the conductor in the place of the raylet: workers outlive a raylet that dies.
 
-The conductor needs most of these modules too. So the first server is a fork of the conductor, made after the
-imports and before that has a second thread; one that takes its place is a program of its own. Having read the
-two variables changes nothing for the conductor: a driver is given its job by the GCS, and when it loses the
-raylet it asks whether the process in the second one lives, which is itself, in the place of its parent.
+The conductor needs most of these modules too. So it imports them, once, and the first server is its fork,
+made before it has a second thread; one that takes the first one's place is a program of its own. What Ray has
+read of the two variables stays in the conductor, which is a driver. A driver has its job from the GCS all the
+same. It looks at the second one when it loses the raylet, and ends if that process is dead, which is itself
+here; without the variable it would look for its parent (Ray's `raylet_ipc_client.cc`). A conductor whose
+parent is dead stops anyway, at the end of its input.
 
 Standard input comes from the conductor: its end means that there is nobody left to fork for.
 
@@ -27,8 +29,9 @@ Names used: `ray._private.workers.default_worker` and modules of `ray.serve._pri
 and `RAY_RAYLET_PID`, which Ray reads when it is imported.
 Probe: the imports, when the server starts.
 Fall-back: a server that has ended is started again; meanwhile the commands run as they were written.
-Gain: a worker in milliseconds and not in one to two seconds of a core; what died was away for two to nine. A
-start of the product takes 2.2 s of a core less than with a first server that is a program.
+Gain: a worker in milliseconds and not in one to two seconds of a core; what died was away for two to nine.
+With a first server that is a fork, `broker up` takes 11 s of a core until it is ready, and not 13 (means of
+six starts), and 45 MB less.
 """
 
 import gc
