@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -149,6 +150,18 @@ def test_closing_ends_all_at_once(forks: DecoderForks, fork: Fork) -> None:
     forked.append(fork())
     forks.close()
     assert None not in [decoder.wait(60) for decoder in forked]
+    assert not servers()
+
+
+def test_closing_ends_a_fork_that_waits_for_a_server_that_hangs(forks: DecoderForks, fork: Fork) -> None:
+    fork()
+    (server,) = servers()
+    server.suspend()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(fork)
+        wait_until(waiting.running)
+        forks.close()
+        assert isinstance(waiting.exception(60), OSError)
     assert not servers()
 
 

@@ -67,6 +67,7 @@ class DecoderForks:
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._ending: list[_Server] = []  # those whose last decoders may still work
+        self._is_closed = False
 
     def fork(self) -> "ForkedDecoder":
         """A new decoder. Blocks while a server starts. Raises OSError."""
@@ -79,8 +80,9 @@ class DecoderForks:
         self._leave(crashed.server)
 
     def close(self) -> None:
-        """End all servers, and with them all decoders."""
+        """End all servers, and with them all decoders and all waiting for one."""
         with self._lock:
+            self._is_closed = True
             self._retire()
             for server in self._ending:
                 server.kill()
@@ -88,6 +90,8 @@ class DecoderForks:
 
     def _try(self) -> "ForkedDecoder":
         with self._lock:
+            if self._is_closed:
+                raise ConnectionAbortedError("no more decoders are forked")
             if self._server is None or not self._server.is_alive():
                 self._retire()
                 self._server = _Server(self._config)

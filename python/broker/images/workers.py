@@ -152,10 +152,10 @@ class Workers:
             started = list(self._started)
         for worker in started:
             worker.kill()
+        await asyncio.to_thread(self._forks.close)
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         for worker in self._idle:
             worker.end()
-        await asyncio.to_thread(self._forks.close)
 
     async def _run_in_time(
         self, job: Job, source: BodyFile, kept: KeptPicture | None
