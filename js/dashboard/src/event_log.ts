@@ -19,6 +19,7 @@ import type { Connection } from "./connection.js";
 import { currentToken } from "./session.js";
 
 const PAGE = 1_000;
+const OVERLAP = 10; // how much further back an older page is read that does not meet the events here; then ten times that
 const MOST = 20_000; // events kept; those before are read again when they are asked for
 const TRIM = 1_000;
 const SAMPLES = 600;
@@ -35,14 +36,13 @@ export class EventLog {
   readonly error = signal<unknown>(undefined);
   /** Whether the events were read once: until then nobody knows whether there are any. */
   readonly isRead = signal(false);
-  /** How many events there are with those that are not here. */
-  readonly total = signal(0);
   /** How many were pushed since the start. */
   arrived = 0;
   /** When events came (ms) and how long they were on their way (ms), by the broker's clock; the newest last. */
   readonly latencies: [atMs: number, ms: number][] = [];
   readonly #control = new AbortController();
   #known = new Set<string>();
+  #older = 0; // how many events are older than those here, when that was read last
   #frame = 0;
 
   constructor(
@@ -52,18 +52,36 @@ export class EventLog {
     void this.#run();
   }
 
+  /** How many events there are with those that are not here. */
+  get total(): number {
+    return this.#older + this.events.length;
+  }
+
   close(): void {
     this.#control.abort();
     cancelAnimationFrame(this.#frame);
   }
 
-  /** Reads events that are older than those here. */
+  /** Reads events that are older than those here. Throws what the broker refuses. */
   async readOlder(): Promise<void> {
-    const page = await this.#page(this.events.length);
-    const older = page.filter((event) => !this.#known.has(event.id)).reverse();
-    for (const event of older) this.#known.add(event.id);
-    this.events = [...older, ...this.events];
-    this.#changed();
+    // Pages are counted from the newest, and without a WebSocket nobody says what came or went meanwhile: a page is
+    // taken where it meets the events that are here, so that none between them is left out.
+    let skip = Math.max(0, this.events.length - 1);
+    for (let step = OVERLAP; ; step *= 10) {
+      const { items: page, total } = await this.#page(skip);
+      const oldest = this.events[0]?.seq ?? Number.POSITIVE_INFINITY;
+      const isTooOld = skip > 0 && (page[0]?.seq ?? 0) < oldest;
+      const isTooNew = page.length === PAGE && (page[PAGE - 1] as ProgramEvent).seq >= oldest;
+      if (isTooOld) skip = Math.max(0, skip - step);
+      else if (isTooNew) skip += PAGE - 1;
+      else {
+        const older = page.filter((event) => event.seq < oldest).reverse();
+        for (const event of older) this.#known.add(event.id);
+        this.events = [...older, ...this.events];
+        this.#older = Math.max(0, total - skip - page.length);
+        return this.#changed();
+      }
+    }
   }
 
   /** Takes an event that this page published: it is seen at once, also while there is no WebSocket. */
@@ -105,20 +123,19 @@ export class EventLog {
   async #read(): Promise<Cursor> {
     const path = { programId: this.programId };
     const { epoch, seq } = await this.client.request("GET", "/programs/{programId}/lastUpdate", { path });
-    const newest = await this.#page(0);
-    this.events = newest.reverse();
+    const { items, total } = await this.#page(0);
+    this.events = items.reverse();
+    this.#older = total - items.length;
     this.#known = new Set(this.events.map((event) => event.id));
     this.isRead.value = true;
     this.#changed();
     return { epoch, seq };
   }
 
-  async #page(skip: number): Promise<ProgramEvent[]> {
+  #page(skip: number) {
     const query = { limit: PAGE, skip, sort: "seq", order: "desc" } as const;
     const path = { programId: this.programId };
-    const page = await this.client.request("GET", "/programs/{programId}/events/filter", { path, query });
-    this.total.value = page.total;
-    return page.items;
+    return this.client.request("GET", "/programs/{programId}/events/filter", { path, query });
   }
 
   #apply(change: Change): void {
@@ -131,7 +148,7 @@ export class EventLog {
       this.#changed();
     } else if (change.type === "eventDeleted") {
       this.events = this.events.filter((each) => each.id !== change.id);
-      if (this.#known.delete(change.id)) this.total.value--;
+      this.#known.delete(change.id);
       this.#changed();
     }
   }
@@ -144,12 +161,12 @@ export class EventLog {
     while (at > 0 && (this.events[at - 1] as ProgramEvent).seq > event.seq) at--;
     this.events.splice(at, 0, event);
     this.arrived++;
-    this.total.value++;
     const now = this.client.now();
     this.latencies.push([now, Math.max(0, now - Date.parse(event.createdTime))]);
     if (this.latencies.length > SAMPLES) this.latencies.splice(0, TRIM / 10);
     if (this.events.length > MOST) {
       for (const old of this.events.splice(0, TRIM)) this.#known.delete(old.id);
+      this.#older += TRIM;
     }
     this.#changed();
   }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { Page, Route } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
-import { control, until } from "../../client/test/product/world.js";
+import { control, publish, until } from "../../client/test/product/world.js";
 import { contentOf, listEvents, makeShow } from "./show.js";
 import {
   admin,
@@ -231,6 +231,50 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     assert.ok(total - PROGRAMS <= 11, `${total - PROGRAMS} requests`); // one, and five times both
     await close();
   });
+
+  for (const [what, change] of Object.entries({
+    // The pages after the first begin further on.
+    deleted: async (program: string) => {
+      for (const { id: eventId } of (await listEvents(admin, program)).slice(-12))
+        await admin.request("DELETE", "/programs/{programId}/events/{eventId}", {
+          path: { programId: program, eventId },
+        });
+    },
+    // The second page has none that is older than those here.
+    published: async (program: string) => {
+      for (const first of [5_000, 6_000]) await publish(admin, program, 1_000, first);
+    },
+  })) {
+    test(`reads older events where those here end, when others are ${what} without a WebSocket`, async () => {
+      const { program } = await makeShow(admin, "Long");
+      const events = Array.from({ length: 1_001 }, (_, index) => ({
+        event: "Score#update",
+        metadata: { index },
+      }));
+      const path = { programId: program };
+      await admin.request("POST", "/programs/{programId}/events/import", { path, body: { events } });
+      const { page, close } = await visit(browser, { viewport: DESKTOP });
+      await enter(page, "admin");
+      await show(page, `programs/${program}`);
+      await sees(page, "1,000 of 1,001 are here");
+      await isCut(page);
+      await change(program);
+      await page.getByRole("button", { name: "Read more" }).click();
+      const isOldest = async () => {
+        await page.getByRole("listbox").focus();
+        await page.keyboard.press("End");
+        const last = page.getByRole("option", { selected: true });
+        return (await last.textContent())?.includes('"index":0}') === true;
+      };
+      await until(isOldest, "the first event at the end");
+      await page.evaluate(() => ((window as any).sockets.isBlocked = false));
+      const { total } = await admin.request("GET", "/programs/{programId}/events/filter", { path });
+      await sees(page, `${total.toLocaleString("en")} in all`);
+      await page.getByRole("button", { name: "Read more" }).waitFor({ state: "detached" });
+      assert.ok(await isOldest());
+      await close();
+    });
+  }
 
   test("leaves no draft of a value that was stored", async () => {
     const { page, close } = await visit(browser, { viewport: DESKTOP });

@@ -101,7 +101,7 @@ function Import({ log }: { log: EventLog }) {
   const action = useAction(async () => {
     const isMeant = await ask({
       title: "Replace all events?",
-      text: `${count(log.total.value)} events of ${log.programId} are replaced by those of ${file?.name}. Viewers are told that the history is another.`,
+      text: `${count(log.total)} events of ${log.programId} are replaced by those of ${file?.name}. Viewers are told that the history is another.`,
       action: "Import",
       isDangerous: true,
     });
@@ -205,7 +205,7 @@ function Erase({ log }: { log: EventLog }) {
   const action = useAction(async () => {
     const isMeant = await ask({
       title: "Delete all events?",
-      text: `${count(log.total.value)} events of ${log.programId} and what was answered to them. This cannot be undone.`,
+      text: `${count(log.total)} events of ${log.programId} and what was answered to them. This cannot be undone.`,
       action: "Delete all",
       typed: log.programId,
       isDangerous: true,

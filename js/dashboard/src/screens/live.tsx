@@ -74,7 +74,7 @@ function Stream({
           <span class={`state ${kind}`} role="status">
             {text}
           </span>
-          <span class="hint">{count(log.total.value)} in all</span>
+          <span class="hint">{count(log.total)} in all</span>
         </>
       }
     >
@@ -97,13 +97,13 @@ function Stream({
       ) : (
         log.isRead.value && <Empty>{search ? "No event is like this." : "No events yet."}</Empty>
       )}
-      {log.events.length < log.total.value && (
+      {log.events.length < log.total && (
         <div class="list-foot">
           <span class="hint">
-            {count(log.events.length)} of {count(log.total.value)} are here.
+            {count(log.events.length)} of {count(log.total)} are here.
           </span>
           <button type="button" class="small" disabled={older.isRunning} onClick={() => older.run()}>
-            Read 1,000 more
+            Read more
           </button>
           <Progress of={older} />
         </div>
