@@ -139,7 +139,7 @@ def test_what_is_kept_has_a_bound_and_the_oldest_goes_first() -> None:
         False,
     ]
     kept.decode(4, picture, options)
-    kept.forget()
+    kept.forget_all()
     assert kept.take(4, picture).frame is None
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import zlib
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,9 @@ from tests.images.pictures import animation, decibels, gradient, photograph
 
 SMALL = bytes(gradient(64, 48).pngsave_buffer())
 RENDER = Job("render", DecodeLimits(), parse_options("w=50,f=jpg"))
+
+
+_NUMBERS = count(1_000)
 
 
 def open_workers(**config: object) -> Workers:
@@ -120,6 +124,13 @@ def slow_job() -> tuple[Job, BodyFile]:
     """Quantising the colours of sixty frames takes seconds."""
     source = bytes(animation(800, 800, 60).webpsave_buffer(Q=10, effort=0))
     return Job("render", DecodeLimits(), parse_options("f=gif")), as_file(source)
+
+
+async def until_at_work() -> None:
+    """Until a process is busy with a slow job."""
+    async with asyncio.timeout(60):
+        while not any(process.cpu_times().user > 1 for process in children()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def crash_next(crashed: set[int]) -> None:
@@ -246,9 +257,10 @@ def test_a_process_that_does_not_answer_blames_the_moment() -> None:
     asyncio.run(ask())
 
 
-async def kept_by(workers: Workers, data: bytes) -> tuple[KeptPicture, Job]:
+async def kept_by(workers: Workers, data: bytes, kept: KeptPicture | None = None) -> tuple[KeptPicture, Job]:
     """A picture after its preview, and the job of its crop."""
-    kept, options = workers.keep_picture(), parse_options("w=50,h=50,fit=face,f=png")
+    options = parse_options("w=50,h=50,fit=face,f=png")
+    kept = kept or KeptPicture(next(_NUMBERS))  # of a request that goes on
     look = Job("preview", DecodeLimits(), options, number=kept.number)
     reply, _ = await workers.run(look, as_file(data), kept=kept)
     assert (reply.is_kept, kept.worker is None) == (True, False)
@@ -268,6 +280,34 @@ def test_a_crop_is_made_of_what_the_preview_decoded() -> None:
             assert reply.size.width == 50
         with pytest.raises(UnprocessableImage):
             await workers.run(crop_one, as_file(HALF), kept=one)  # once only
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_the_picture_of_a_request_that_has_ended_is_kept_no_longer() -> None:
+    async def ask() -> None:
+        workers = open_workers(kept_idle_s=600)
+        with workers.keeping_picture() as kept:
+            _, crop = await kept_by(workers, SMALL, kept)
+        with pytest.raises(UnprocessableImage):
+            await workers.run(crop, as_file(HALF))
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_picture_whose_crop_is_made_elsewhere_is_kept_no_longer() -> None:
+    async def ask() -> None:
+        workers = open_workers(processes=2, kept_idle_s=600)
+        kept, crop = await kept_by(workers, SMALL)
+        keeper = kept.worker
+        busy = asyncio.create_task(workers.run(*slow_job()))
+        await until_at_work()
+        await workers.run(crop, as_file(SMALL), kept=kept)
+        await busy
+        with pytest.raises(UnprocessableImage):
+            await workers.run(crop, as_file(HALF), kept=KeptPicture(kept.number, keeper))
         await workers.close()
 
     asyncio.run(ask())
@@ -301,9 +341,7 @@ def test_a_crop_is_made_beside_another_job(idle: int, data: bytes) -> None:
         assert len(children()) == 1 + idle
         kept, crop = await kept_by(workers, SMALL)
         busy = asyncio.create_task(workers.run(*slow_job()))
-        async with asyncio.timeout(60):
-            while not any(process.cpu_times().user > 1 for process in children()):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until_at_work()
         assert len(children()) == 1 + idle
         reply, _ = await workers.run(crop, as_file(data), kept=kept)
         assert reply.size.width == 50

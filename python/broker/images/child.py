@@ -8,7 +8,7 @@ One job at a time: a `Job`, then the source as an open file (`body_files`), whic
 many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.
 
 From a preview to the crop that follows it keeps the decoded picture (`decoded`), beside other jobs, in a part
-of its memory, and no longer than it has been idle for a while.
+of its memory, and no longer than it has been idle for a while or hears that nobody wants it any more.
 """
 
 import ctypes
@@ -52,8 +52,9 @@ def serve(theirs: socket.socket, config: DecoderConfig) -> None:
     try:
         while True:
             if kept and not connection.poll(config.kept_idle_s):
-                kept.forget()
+                kept.forget_all()
             job = decoder.decode(connection.recv_bytes())
+            kept.forget(job.unwanted)
             data = receive_body(theirs)
             # setitimer(2): time of all threads, in user and kernel mode. Nobody handles the signal.
             signal.setitimer(signal.ITIMER_PROF, config.job_s)

@@ -4,6 +4,8 @@ Both need the same photograph, at different sizes. Decoding it takes longest, so
 that the crop can probably use, too. Nothing is lost if it cannot: the crop then decodes the source itself.
 """
 
+from collections.abc import Iterable
+
 import pyvips
 
 from broker.concurrency.caches import LruCache
@@ -57,10 +59,14 @@ class KeptFrames:
         frame = self._frames.pop(number)
         return picture if frame is None else picture.with_frame(frame)
 
-    def forget(self) -> None:
-        """Keep none."""
-        for number in list(self._frames):
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Keep those of these requests no longer."""
+        for number in numbers:
             self._frames.pop(number)
+
+    def forget_all(self) -> None:
+        """Keep none."""
+        self.forget(list(self._frames))
 
 
 def _choose_shrink(picture: CheckedPicture, options: Options) -> int | None:

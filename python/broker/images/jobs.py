@@ -56,6 +56,7 @@ class Job(msgspec.Struct, frozen=True):
     Attributes:
         options: of a preview those of the crop that comes next, for which the process may keep the picture.
         number: under which a preview's picture is kept, and a crop finds it; None to keep none.
+        unwanted: numbers under which nobody will ask any more.
     """
 
     task: Literal["render", "preview", "describe"]  # of an animation there is no preview
@@ -63,6 +64,7 @@ class Job(msgspec.Struct, frozen=True):
     options: Options = msgspec.field(default_factory=Options)
     faces: tuple[Face, ...] = ()
     number: int | None = None
+    unwanted: tuple[int, ...] = ()
 
 
 class Planned(msgspec.Struct, frozen=True, tag=True):

@@ -386,14 +386,14 @@ class ImageService:
                 faces = await self._faces_or_none(origin, asker, source, Job("preview", self._limits), None)
             body = msgspec.json.encode(_body(reply.description, faces))
             return _head(Format.JSON, body, source, faces), body
-        kept = None
         if options.fit.is_face:
-            kept = self._workers.keep_picture()
-            look = Job("preview", self._limits, options, number=kept.number)
-            faces = await self._faces_or_none(origin, asker, source, look, kept)
-        number = None if kept is None else kept.number
-        job = Job("render", self._limits, options, faces or (), number)
-        reply, body = await self._work(origin, asker, job, source, kept)
+            with self._workers.keeping_picture() as kept:
+                look = Job("preview", self._limits, options, number=kept.number)
+                faces = await self._faces_or_none(origin, asker, source, look, kept)
+                job = Job("render", self._limits, options, faces or (), kept.number)
+                reply, body = await self._work(origin, asker, job, source, kept)
+        else:
+            reply, body = await self._work(origin, asker, Job("render", self._limits, options), source)
         return _head(reply.format, body, source, faces), body
 
     async def _faces_or_none(

@@ -57,10 +57,25 @@ class KeptPicture:
     Attributes:
         number: that its jobs bear.
         worker: whose process keeps it; only that one can use it, and only if it is free then.
+        is_over: whether the request has ended.
     """
 
     number: int
     worker: "_Worker | None" = None
+    is_over: bool = False
+
+    def move_to(self, worker: "_Worker | None") -> None:
+        """Say whose process keeps it after a job. Any other one forgets it with the next job that it gets."""
+        if self.worker is not None and self.worker is not worker:
+            self.worker.forget(self.number)
+        self.worker = worker
+        if self.is_over and worker is not None:
+            worker.forget(self.number)
+
+    def end(self) -> None:
+        """Have nobody keep it any more."""
+        self.is_over = True
+        self.move_to(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +124,14 @@ class Workers:
         self._turns = Turns(config.processes, waiting)
         self._numbers = count(1)
 
-    def keep_picture(self) -> KeptPicture:
-        """For the jobs of one request, which come one after the other."""
-        return KeptPicture(next(self._numbers))
+    @contextmanager
+    def keeping_picture(self) -> Iterator[KeptPicture]:
+        """For the jobs of one request, one after the other; once it ends no process keeps the picture."""
+        kept = KeptPicture(next(self._numbers))
+        try:
+            yield kept
+        finally:
+            kept.end()
 
     async def run(
         self,
@@ -197,7 +217,7 @@ class Workers:
                 reply, body = worker.run(job, source, self._room, leash)
             is_usable = not leash.is_ended and not worker.is_spent(reply)
             if kept is not None:
-                kept.worker = worker if reply.is_kept else None
+                kept.move_to(worker if reply.is_kept else None)
         except (EOFError, OSError, msgspec.DecodeError) as error:
             if self._is_closed:
                 raise _stopping() from None
@@ -271,6 +291,7 @@ class _Worker:
         self._config = config
         self._jobs = 0
         self.is_keeping = False  # the picture of its last job
+        self._unwanted: deque[int] = deque()  # numbers of pictures that it may keep and nobody will ask for
         self._socket = process.connection
         self._connection: Connection[bytes, bytes] = Connection(os.dup(self._socket.fileno()))
 
@@ -281,7 +302,8 @@ class _Worker:
             EOFError, OSError, DecodeError: it died, was ended, or says what it may not.
         """
         self._jobs += 1
-        self._connection.send_bytes(msgspec.msgpack.encode(job))
+        unwanted = tuple(self._unwanted.popleft() for _ in range(len(self._unwanted)))
+        self._connection.send_bytes(msgspec.msgpack.encode(msgspec.structs.replace(job, unwanted=unwanted)))
         send_body(self._socket, source)
         said = msgspec.msgpack.decode(self._receive(), type=Planned | JobReply)
         if isinstance(said, JobReply):
@@ -291,6 +313,10 @@ class _Worker:
             reply = msgspec.msgpack.decode(self._receive(), type=JobReply)
             self.is_keeping = reply.is_kept
             return reply, receive_result(self._socket, MAX_RESULT_BYTES)
+
+    def forget(self, number: int) -> None:
+        """Have the process keep this picture no longer than until its next job. For any thread."""
+        self._unwanted.append(number)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
