@@ -7,7 +7,7 @@ import { describe, test } from "node:test";
 import type { Page } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
 import { openBrowser, publish, URL_OF_BROKER, until } from "../../client/test/product/world.js";
-import { askAudience, contentOf, listEvents, makeShow, vote } from "./show.js";
+import { askAudience, contentOf, listEvents, makeLongShow, makeShow, vote } from "./show.js";
 import {
   admin,
   browser,
@@ -395,13 +395,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
   });
 
   test("ten thousand events cost as many elements as thirty", async () => {
-    const { program } = await makeShow(admin, "Long");
-    const events = Array.from({ length: 10_000 }, (_, index) => ({
-      event: "Score#update",
-      metadata: { index },
-    }));
-    const path = { programId: program };
-    await admin.request("POST", "/programs/{programId}/events/import", { path, body: { events } });
+    const program = await makeLongShow(admin, 10_000);
     const { page, close } = await visit(browser, { viewport: DESKTOP });
     await enter(page, "admin");
     await show(page, `programs/${program}`);

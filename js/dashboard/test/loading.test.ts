@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import type { Page, Route } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
 import { control, publish, until } from "../../client/test/product/world.js";
-import { contentOf, listEvents, makeShow } from "./show.js";
+import { contentOf, listEvents, makeLongShow, makeShow } from "./show.js";
 import {
   admin,
   browser,
@@ -246,13 +246,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     },
   })) {
     test(`reads older events where those here end, when others are ${what} without a WebSocket`, async () => {
-      const { program } = await makeShow(admin, "Long");
-      const events = Array.from({ length: 1_001 }, (_, index) => ({
-        event: "Score#update",
-        metadata: { index },
-      }));
-      const path = { programId: program };
-      await admin.request("POST", "/programs/{programId}/events/import", { path, body: { events } });
+      const program = await makeLongShow(admin, 1_001);
       const { page, close } = await visit(browser, { viewport: DESKTOP });
       await enter(page, "admin");
       await show(page, `programs/${program}`);
@@ -268,7 +262,9 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
       };
       await until(isOldest, "the first event at the end");
       await page.evaluate(() => ((window as any).sockets.isBlocked = false));
-      const { total } = await admin.request("GET", "/programs/{programId}/events/filter", { path });
+      const { total } = await admin.request("GET", "/programs/{programId}/events/filter", {
+        path: { programId: program },
+      });
       await sees(page, `${total.toLocaleString("en")} in all`);
       await page.getByRole("button", { name: "Read more" }).waitFor({ state: "detached" });
       assert.ok(await isOldest());

@@ -104,6 +104,18 @@ export async function voteFrom(
   assert.deepEqual(await reply.json(), { accepted: names.length, duplicates: 0 });
 }
 
+/** A show of so many events, numbered by `index` in their metadata; returns its program. */
+export async function makeLongShow(admin: Client, count: number): Promise<string> {
+  const { program } = await makeShow(admin, "Long");
+  const events = Array.from({ length: count }, (_, index) => ({
+    event: "Score#update",
+    metadata: { index },
+  }));
+  const path = { programId: program };
+  await admin.request("POST", "/programs/{programId}/events/import", { path, body: { events } });
+  return program;
+}
+
 /** All events of a program, in the order of their numbers. */
 export async function listEvents(admin: Client, programId: string) {
   const query = { limit: 1000, sort: "seq", order: "asc" } as const;
