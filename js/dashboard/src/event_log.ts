@@ -66,9 +66,11 @@ export class EventLog {
   async readOlder(): Promise<void> {
     // Pages are counted from the newest, and without a WebSocket nobody says what came or went meanwhile: a page is
     // taken where it meets the events that are here, so that none between them is left out.
+    const known = this.#known;
     let skip = Math.max(0, this.events.length - 1);
     for (let step = OVERLAP; ; step *= 10) {
       const { items: page, total } = await this.#page(skip);
+      if (known !== this.#known) return; // the history is another one, and was read anew
       const oldest = this.events[0]?.seq ?? Number.POSITIVE_INFINITY;
       const isTooOld = skip > 0 && (page[0]?.seq ?? 0) < oldest;
       const isTooNew = page.length === PAGE && (page[PAGE - 1] as ProgramEvent).seq >= oldest;

@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import type { Page, Route } from "playwright-core";
 import { newId } from "../../client/src/ids.js";
 import { control, publish, until } from "../../client/test/product/world.js";
-import { contentOf, listEvents, makeLongShow, makeShow } from "./show.js";
+import { contentOf, importNumbered, listEvents, makeLongShow, makeShow } from "./show.js";
 import {
   admin,
   browser,
@@ -271,6 +271,34 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
       await close();
     });
   }
+
+  test("shows no event of a history that was replaced while older ones were read", async () => {
+    const program = await makeLongShow(admin, 1_500);
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    await show(page, `programs/${program}`);
+    await sees(page, "1,000 of 1,500 are here");
+    let release = () => {};
+    const isReleased = new Promise<void>((resolve) => (release = resolve));
+    const isRead = new Promise<void>((resolve) => {
+      const hold = async (route: Route) => {
+        const response = await route.fetch();
+        resolve();
+        await isReleased;
+        await route.fulfill({ response });
+      };
+      void page.route("**/events/filter?*skip=999*", hold, { times: 1 });
+    });
+    const button = page.getByRole("button", { name: "Read more" });
+    await button.click();
+    await isRead;
+    await importNumbered(admin, program, 1_500, 5_000);
+    await page.getByRole("option", { name: /"index":6499\}/ }).waitFor();
+    release();
+    await until(() => button.isEnabled(), "the end of the reading");
+    await sees(page, "1,000 of 1,500 are here");
+    await close();
+  });
 
   test("leaves no draft of a value that was stored", async () => {
     const { page, close } = await visit(browser, { viewport: DESKTOP });

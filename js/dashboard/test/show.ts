@@ -107,13 +107,23 @@ export async function voteFrom(
 /** A show of so many events, numbered by `index` in their metadata; returns its program. */
 export async function makeLongShow(admin: Client, count: number): Promise<string> {
   const { program } = await makeShow(admin, "Long");
-  const events = Array.from({ length: count }, (_, index) => ({
-    event: "Score#update",
-    metadata: { index },
-  }));
-  const path = { programId: program };
-  await admin.request("POST", "/programs/{programId}/events/import", { path, body: { events } });
+  await importNumbered(admin, program, count);
   return program;
+}
+
+/** Replaces the events of a program by so many, numbered by `index` in their metadata. */
+export async function importNumbered(
+  admin: Client,
+  programId: string,
+  count: number,
+  first = 0,
+): Promise<void> {
+  const events = Array.from({ length: count }, (_, number) => ({
+    event: "Score#update",
+    metadata: { index: first + number },
+  }));
+  const path = { programId };
+  await admin.request("POST", "/programs/{programId}/events/import", { path, body: { events } });
 }
 
 /** All events of a program, in the order of their numbers. */
