@@ -3,7 +3,11 @@
 import json
 import socket
 import subprocess
+import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import anyio.to_thread
 import httpx
@@ -23,6 +27,7 @@ PARTS = (*DOORS, TITLES["owner"], COUNTER)
 SIZE = Size(producers=8, viewers=16, programs=4, events_per_s=300.0, gives_up=0.0)
 OVER_WEBSOCKET = 4  # of the producers: of two for each program, the second
 LIMIT = 100  # events of one batch after the reload; no producer has as many
+LOOK_S = 0.05
 TRIES = 8  # of an ingress, which leads to the replicas by turns
 
 
@@ -34,7 +39,8 @@ async def test_a_reload_reaches_every_node_while_events_flow(cluster: Cluster) -
     with cluster.front_door():
         async with open_show(cluster.instance, SIZE) as show:
             cluster.settings_file.write_text(f"BROKER_BATCH_LIMIT_EVENTS={LIMIT}\n")
-            status, told = await anyio.to_thread.run_sync(reload, cluster)
+            with replies_to_looks(cluster) as looks:
+                status, told = await anyio.to_thread.run_sync(reload, cluster)
             assert (status, told) == (
                 0,
                 ["applied: BROKER_BATCH_LIMIT_EVENTS", "all parts are exchanged"],
@@ -42,6 +48,7 @@ async def test_a_reload_reaches_every_node_while_events_flow(cluster: Cluster) -
             await show.until_at_work(time.monotonic())
             await show.until_ready()
             verdict = await show.close()
+    assert set(looks) == {200}  # by two others an ingress leaves a replica out that it still leads to
     assert verdict.findings == []
     assert verdict.reconnects <= SIZE.viewers
     assert [cause for cause in show.tally["causes"] if cause.startswith("HttpDoor")] == []
@@ -87,6 +94,28 @@ def reload(cluster: Cluster) -> tuple[int, list[str]]:
     command = [BROKER, "reload", "--data-dir", str(cluster.instance.data_dir)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=child_environment({}))
     return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+@contextmanager
+def replies_to_looks(cluster: Cluster) -> Iterator[Counter[int]]:
+    """What the replicas that an ingress leads to answer, while the block lasts, to looks like its own."""
+    statuses: Counter[int] = Counter()
+    is_over = threading.Event()
+
+    def look() -> None:
+        with httpx.Client(timeout=20) as client:
+            while not is_over.wait(LOOK_S):
+                for host, port in cluster.replicas():
+                    with suppress(httpx.TransportError):  # it has ended
+                        statuses[client.get(f"http://{host}:{port}/-/healthz").status_code] += 1
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield statuses
+    finally:
+        is_over.set()
+        looking.join()
 
 
 def list_parts(node: Node) -> set[int]:

@@ -8,12 +8,15 @@ which ends connections in order. The process of HAProxy that is replaced hears b
 (`broker.deployments.ingress_start`) which replicas it has lost, and closes its kept connections to them; one
 that is older still uses no connection twice (`broker.deployments.ingress`).
 
+HAProxy's looks are answered with 200 as long. With Serve's 503 a process of HAProxy that is about to be
+replaced would leave out its last replica, and nobody would take requests until the next one has started.
+
 On a cluster a replica sees the configuration of its own node only, so there it waits for the others' a while.
 
 Names used: `start_asgi_http_server` of `ray.serve._private.replica`, which returns a task and a
 `uvicorn.Server`; of that `shutdown`, `server_state.connections`, and `cycle` of a connection with
-`response_started` and `keep_alive`; the words `server SERVE_REPLICA` of HAProxy's configuration, which
-`haproxy_input` reads.
+`response_started` and `keep_alive`; `_dataplane_health_check`, `_shutting_down` and `_healthy` of `Replica`
+there; the words `server SERVE_REPLICA` of HAProxy's configuration, which `haproxy_input` reads.
 Probe: `Departure.watch`, before a replica is initialised.
 Fall-back: none; a replica that would lose requests at its end does not start.
 Gain: exchanging replicas, as each update and each change of their number does, loses no request.
@@ -63,6 +66,7 @@ class Departure:
         start: Any = getattr(replica, _START, None)
         if not callable(start):
             raise RuntimeError(f"Ray Serve no longer starts the HTTP server of replicas by {_START}")
+        _answer_looks(getattr(replica, "Replica", None))
 
         async def start_watched(app: Any, options: Any, **others: Any) -> Any:
             task, server = await start(app, options, **others)
@@ -124,6 +128,24 @@ def ingress_directory() -> Path | None:
     return place.parent / ray.get_runtime_context().get_node_id()
 
 
+def _answer_looks(kind: Any) -> None:
+    """Let replicas that are to end be in order for HAProxy, as they were before.
+
+    Raises:
+        RuntimeError: Serve answers looks in another way.
+    """
+    look: Any = getattr(kind, _LOOK, None)
+    if not asyncio.iscoroutinefunction(look):
+        raise RuntimeError(f"Ray Serve no longer answers HAProxy's looks by {_LOOK}")
+
+    async def look_until_closed(self: Any) -> tuple[bool, str]:
+        is_healthy, message = await look(self)
+        return is_healthy or (self._shutting_down and self._healthy), message
+
+    setattr(kind, _LOOK, look_until_closed)
+
+
+_LOOK = "_dataplane_health_check"
 _OURS = "frontend public from ours"
 _REPLICA = "server SERVE_REPLICA"
 
