@@ -27,7 +27,7 @@ PARTS = (*DOORS, TITLES["owner"], COUNTER)
 SIZE = Size(producers=8, viewers=16, programs=4, events_per_s=300.0, gives_up=0.0)
 OVER_WEBSOCKET = 4  # of the producers: of two for each program, the second
 LIMIT = 100  # events of one batch after the reload; no producer has as many
-LOOK_S = 0.05
+CHECK_S = 0.05
 TRIES = 8  # of an ingress, which leads to the replicas by turns
 
 
@@ -39,7 +39,7 @@ async def test_a_reload_reaches_every_node_while_events_flow(cluster: Cluster) -
     with cluster.front_door():
         async with open_show(cluster.instance, SIZE) as show:
             cluster.settings_file.write_text(f"BROKER_BATCH_LIMIT_EVENTS={LIMIT}\n")
-            with replies_to_looks(cluster) as looks:
+            with replies_to_health_checks(cluster) as checks:
                 status, told = await anyio.to_thread.run_sync(reload, cluster)
             assert (status, told) == (
                 0,
@@ -48,7 +48,7 @@ async def test_a_reload_reaches_every_node_while_events_flow(cluster: Cluster) -
             await show.until_at_work(time.monotonic())
             await show.until_ready()
             verdict = await show.close()
-    assert set(looks) == {200}  # by two others an ingress leaves a replica out that it still leads to
+    assert set(checks) == {200}  # by two others an ingress leaves a replica out that it still leads to
     assert verdict.findings == []
     assert verdict.reconnects <= SIZE.viewers
     assert [cause for cause in show.tally["causes"] if cause.startswith("HttpDoor")] == []
@@ -97,25 +97,25 @@ def reload(cluster: Cluster) -> tuple[int, list[str]]:
 
 
 @contextmanager
-def replies_to_looks(cluster: Cluster) -> Iterator[Counter[int]]:
-    """What the replicas that an ingress leads to answer, while the block lasts, to looks like its own."""
+def replies_to_health_checks(cluster: Cluster) -> Iterator[Counter[int]]:
+    """What the replicas that an ingress leads to answer to health checks while the block lasts."""
     statuses: Counter[int] = Counter()
     is_over = threading.Event()
 
-    def look() -> None:
+    def check() -> None:
         with httpx.Client(timeout=20) as client:
-            while not is_over.wait(LOOK_S):
+            while not is_over.wait(CHECK_S):
                 for host, port in cluster.replicas():
                     with suppress(httpx.TransportError):  # it has ended
                         statuses[client.get(f"http://{host}:{port}/-/healthz").status_code] += 1
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    checking = threading.Thread(target=check)
+    checking.start()
     try:
         yield statuses
     finally:
         is_over.set()
-        looking.join()
+        checking.join()
 
 
 def list_parts(node: Node) -> set[int]:

@@ -2,6 +2,7 @@
 export class ServerClock {
   #offsetMs: number | undefined;
   #bestMs = Infinity;
+  #errorMs = 0;
 
   /** Whether the broker has told its time. */
   get isKnown(): boolean {
@@ -13,11 +14,17 @@ export class ServerClock {
     return this.#offsetMs === undefined ? Date.now() : performance.now() + this.#offsetMs;
   }
 
+  /** By how much `now` may be wrong: half the exchange, as nobody knows how long each way took. 0 until it is known. */
+  get errorMs(): number {
+    return this.#errorMs;
+  }
+
   /** Takes an exchange: asked and answered on the scale of `performance.now()`. The quickest one counts. */
   sample(askedMs: number, answeredMs: number, serverTime: number): void {
     const tripMs = answeredMs - askedMs;
     if (!Number.isFinite(serverTime) || tripMs > this.#bestMs) return;
     this.#bestMs = tripMs;
+    this.#errorMs = tripMs / 2;
     this.#offsetMs = serverTime - (askedMs + answeredMs) / 2;
   }
 

@@ -45,6 +45,11 @@ export class Connection extends Client {
     return Date.now() - this.now();
   }
 
+  /** The earliest that it may have been by the broker's clock, ms since 1970, when this machine's said `ownMs`. */
+  earliestMs(ownMs: number): number {
+    return ownMs - this.aheadMs() - this.api.tokens.clock.errorMs;
+  }
+
   /** The full URL of a path below the API's base. */
   urlOf(path: string, values: Record<string, string>): string {
     return this.api.url(path, { path: values });

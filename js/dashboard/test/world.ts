@@ -156,7 +156,9 @@ export function words(page: Page): Promise<string> {
 
 /** Waits for words in the page. */
 export async function sees(page: Page, text: string): Promise<void> {
-  await until(async () => (await words(page)).includes(text), `“${text}” in the page`);
+  let found = "";
+  const isThere = async () => (found = await words(page)).includes(text);
+  await until(isThere, () => `“${text}” in the page, which says: ${found}`);
 }
 
 /** A user with the password of all. */

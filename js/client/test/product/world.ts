@@ -77,11 +77,12 @@ export async function readNumbers(events: AsyncIterable<ProgramEvent>, last: num
 /** Waits until a condition holds. */
 export async function until(
   holds: () => unknown | Promise<unknown>,
-  whatFor: string,
+  whatFor: string | (() => string),
   ms = 60_000,
 ): Promise<void> {
   for (const end = Date.now() + ms; !(await holds()); ) {
-    if (Date.now() > end) throw new Error(`waited in vain for ${whatFor}`);
+    if (Date.now() > end)
+      throw new Error(`waited in vain for ${typeof whatFor === "string" ? whatFor : whatFor()}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }

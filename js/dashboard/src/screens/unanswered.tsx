@@ -18,6 +18,7 @@ export function Unanswered({
 }) {
   const name = nameOf("POST", EVENTS, { path: { programId: log.programId }, body });
   const sent = isRunning ? undefined : sentBefore(name);
+  const earliestMs = sent ? log.client.earliestMs(sent.sinceMs) : Infinity;
   const metadata = JSON.stringify(body.metadata);
   const isThere =
     sent !== undefined &&
@@ -25,7 +26,7 @@ export function Unanswered({
     log.events.some(
       (event) =>
         event.event === body.event &&
-        Date.parse(event.createdTime) >= sent.sinceMs - log.client.aheadMs() &&
+        Date.parse(event.createdTime) >= earliestMs &&
         JSON.stringify(event.metadata) === metadata,
     );
   useEffect(() => {

@@ -8,8 +8,8 @@ which ends connections in order. The process of HAProxy that is replaced hears b
 (`broker.deployments.ingress_start`) which replicas it has lost, and closes its kept connections to them; one
 that is older still uses no connection twice (`broker.deployments.ingress`).
 
-HAProxy's looks are answered with 200 as long. With Serve's 503 a process of HAProxy that is about to be
-replaced would leave out its last replica, and nobody would take requests until the next one has started.
+HAProxy's health checks are answered with 200 as long. With Serve's 503 a process of HAProxy that is about to
+be replaced would leave out its last replica, and nobody would take requests until the next one has started.
 
 On a cluster a replica sees the configuration of its own node only, so there it waits for the others' a while.
 
@@ -66,7 +66,7 @@ class Departure:
         start: Any = getattr(replica, _START, None)
         if not callable(start):
             raise RuntimeError(f"Ray Serve no longer starts the HTTP server of replicas by {_START}")
-        _answer_looks(getattr(replica, "Replica", None))
+        _pass_checks(getattr(replica, "Replica", None))
 
         async def start_watched(app: Any, options: Any, **others: Any) -> Any:
             task, server = await start(app, options, **others)
@@ -128,24 +128,24 @@ def ingress_directory() -> Path | None:
     return place.parent / ray.get_runtime_context().get_node_id()
 
 
-def _answer_looks(kind: Any) -> None:
-    """Let replicas that are to end be in order for HAProxy, as they were before.
+def _pass_checks(kind: Any) -> None:
+    """Have replicas that are to end pass HAProxy's health checks as they did before.
 
     Raises:
-        RuntimeError: Serve answers looks in another way.
+        RuntimeError: Serve answers them in another way.
     """
-    look: Any = getattr(kind, _LOOK, None)
-    if not asyncio.iscoroutinefunction(look):
-        raise RuntimeError(f"Ray Serve no longer answers HAProxy's looks by {_LOOK}")
+    check: Any = getattr(kind, _CHECK, None)
+    if not asyncio.iscoroutinefunction(check):
+        raise RuntimeError(f"Ray Serve no longer answers HAProxy's health checks by {_CHECK}")
 
-    async def look_until_closed(self: Any) -> tuple[bool, str]:
-        is_healthy, message = await look(self)
+    async def check_until_closed(self: Any) -> tuple[bool, str]:
+        is_healthy, message = await check(self)
         return is_healthy or (self._shutting_down and self._healthy), message
 
-    setattr(kind, _LOOK, look_until_closed)
+    setattr(kind, _CHECK, check_until_closed)
 
 
-_LOOK = "_dataplane_health_check"
+_CHECK = "_dataplane_health_check"
 _OURS = "frontend public from ours"
 _REPLICA = "server SERVE_REPLICA"
 
