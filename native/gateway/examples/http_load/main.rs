@@ -144,9 +144,15 @@ impl Load {
             for event in &events {
                 let index = usize::try_from(event.data.u64())?;
                 let connection = &mut self.connections[index];
-                if !connection.read(&mut round)? {
+                let Some(is_last) = connection.read(&mut round)? else {
                     continue;
+                };
+                if is_last {
+                    let next = connection.next;
+                    self.connections[index] = self.connect(index)?;
+                    self.connections[index].next = next;
                 }
+                let connection = &mut self.connections[index];
                 match plan.take(monotonic_ns()) {
                     Some(due_ns) => connection.send(requests, count, due_ns)?,
                     None => idle.push(index),
@@ -157,22 +163,27 @@ impl Load {
 
     fn open(&mut self, count: usize) -> Outcome<()> {
         while self.connections.len() < count {
-            let mut stream = TcpStream::connect(&self.address)?;
-            stream.set_nodelay(true)?;
-            let wire = match &self.upgrade {
-                Some(request) => Wire::upgrade(&mut stream, request)?,
-                None => Wire::Http(Vec::new()),
-            };
-            let data = EventData::new_u64(self.connections.len() as u64);
-            epoll::add(&self.epoll, stream.as_fd(), data, EventFlags::IN)?;
-            self.connections.push(Connection {
-                stream,
-                wire,
-                next: 0,
-                sent_ns: 0,
-            });
+            let connection = self.connect(self.connections.len())?;
+            self.connections.push(connection);
         }
         Ok(())
+    }
+
+    fn connect(&self, index: usize) -> Outcome<Connection> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_nodelay(true)?;
+        let wire = match &self.upgrade {
+            Some(request) => Wire::upgrade(&mut stream, request)?,
+            None => Wire::Http(Vec::new()),
+        };
+        let data = EventData::new_u64(index as u64);
+        epoll::add(&self.epoll, stream.as_fd(), data, EventFlags::IN)?;
+        Ok(Connection {
+            stream,
+            wire,
+            next: 0,
+            sent_ns: 0,
+        })
     }
 }
 
@@ -186,20 +197,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come; true when the reply is complete.
-    fn read(&mut self, round: &mut Round) -> Outcome<bool> {
+    /// Reads what has come; when the reply is complete, whether it is the connection's last.
+    fn read(&mut self, round: &mut Round) -> Outcome<Option<bool>> {
         let mut bytes = [0; 16 << 10];
         let count = match self.stream.read(&mut bytes) {
             Ok(0) => return Err(format!("the server hung up; {}", round.first_failure).into()),
             Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let Some(reply) = self.wire.take(&mut bytes[..count], &mut self.stream)? else {
-            return Ok(false);
+            return Ok(None);
         };
+        let is_last = reply.is_last;
         round.count(reply, self.sent_ns);
-        Ok(true)
+        Ok(Some(is_last))
     }
 }
 

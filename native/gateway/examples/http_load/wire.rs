@@ -17,6 +17,8 @@ pub struct Reply {
     pub body_bytes: usize,
     /// What it said, if it is a refusal.
     pub failure: Option<String>,
+    /// Whether the server takes no more requests on the connection.
+    pub is_last: bool,
 }
 
 /// The receiving half of a connection.
@@ -48,14 +50,16 @@ impl Wire {
         match self {
             Self::Http(buffer) => {
                 buffer.extend_from_slice(bytes);
-                let Some((status, body_bytes)) = parse_reply(buffer)? else {
+                let Some(head) = parse_reply(buffer)? else {
                     return Ok(None);
                 };
-                let failure = (status >= 400).then(|| String::from_utf8_lossy(buffer).into_owned());
+                let failure =
+                    (head.status >= 400).then(|| String::from_utf8_lossy(buffer).into_owned());
                 buffer.clear();
                 Ok(Some(Reply {
-                    body_bytes,
+                    body_bytes: head.body_bytes,
                     failure,
+                    is_last: head.is_last,
                 }))
             }
             Self::WebSocket(parts) => {
@@ -67,6 +71,7 @@ impl Wire {
                             reply = Some(Reply {
                                 body_bytes: text.len(),
                                 failure: text.contains(r#""error":"#).then(|| text.to_owned()),
+                                is_last: false,
                             });
                         }
                         Item::Ping(payload) => {
@@ -95,24 +100,37 @@ pub fn timespec(ns: u64) -> Timespec {
     }
 }
 
-/// Status and size of the body once the whole reply is there. It must have a `Content-Length`, or no body.
-fn parse_reply(bytes: &[u8]) -> Outcome<Option<(u16, usize)>> {
+struct Head {
+    status: u16,
+    body_bytes: usize,
+    is_last: bool,
+}
+
+/// What the head says once the whole reply is there. It must have a `Content-Length`, or no body.
+fn parse_reply(bytes: &[u8]) -> Outcome<Option<Head>> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut reply = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(head_bytes) = reply.parse(bytes)? else {
         return Ok(None);
     };
-    let length = reply
-        .headers
-        .iter()
-        .find(|header| header.name.eq_ignore_ascii_case("content-length"));
-    let body_bytes: usize = match length {
-        Some(header) => std::str::from_utf8(header.value)?.parse()?,
-        None => 0,
+    let value_of = |name: &str| {
+        let header = reply
+            .headers
+            .iter()
+            .find(|header| header.name.eq_ignore_ascii_case(name));
+        header.map_or(&b""[..], |header| header.value)
+    };
+    let body_bytes: usize = match value_of("content-length") {
+        b"" => 0,
+        length => std::str::from_utf8(length)?.parse()?,
     };
     if body_bytes > REPLY_BYTES {
         return Err("the reply is too large".into());
     }
     let is_whole = bytes.len() >= head_bytes + body_bytes;
-    Ok(is_whole.then(|| (reply.code.unwrap_or(0), body_bytes)))
+    Ok(is_whole.then(|| Head {
+        status: reply.code.unwrap_or(0),
+        body_bytes,
+        is_last: value_of("connection").eq_ignore_ascii_case(b"close"),
+    }))
 }
