@@ -45,7 +45,7 @@ export class Connection extends Client {
     return Date.now() - this.now();
   }
 
-  /** The earliest that it may have been by the broker's clock, ms since 1970, when this machine's said `ownMs`. */
+  /** The earliest time by the broker's clock that `ownMs` of this machine's may stand for; both in ms since 1970. */
   earliestMs(ownMs: number): number {
     return ownMs - this.aheadMs() - this.api.tokens.clock.errorMs;
   }

@@ -18,10 +18,10 @@ export function Unanswered({
 }) {
   const name = nameOf("POST", EVENTS, { path: { programId: log.programId }, body });
   const sent = isRunning ? undefined : sentBefore(name);
-  const earliestMs = sent ? log.client.earliestMs(sent.sinceMs) : Infinity;
+  const earliestMs = sent && log.client.earliestMs(sent.sinceMs);
   const metadata = JSON.stringify(body.metadata);
   const isThere =
-    sent !== undefined &&
+    earliestMs !== undefined &&
     log.version.value >= 0 &&
     log.events.some(
       (event) =>

@@ -8,8 +8,8 @@ which ends connections in order. The process of HAProxy that is replaced hears b
 (`broker.deployments.ingress_start`) which replicas it has lost, and closes its kept connections to them; one
 that is older still uses no connection twice (`broker.deployments.ingress`).
 
-HAProxy's health checks are answered with 200 as long. With Serve's 503 a process of HAProxy that is about to
-be replaced would leave out its last replica, and nobody would take requests until the next one has started.
+Until then it passes HAProxy's health checks. With Serve's 503, a process of HAProxy that is about to be
+replaced would leave out its last replica, and nobody would take requests until the next process has started.
 
 On a cluster a replica sees the configuration of its own node only, so there it waits for the others' a while.
 
@@ -36,6 +36,7 @@ _LIMIT_S = 6.0
 _OTHERS_S = 3.0  # for the ingresses of other nodes
 _AFTER_S = 1.5  # a body may be on its way, in a process of HAProxy that is being replaced
 _START = "start_asgi_http_server"
+_CHECK = "_dataplane_health_check"
 
 
 class Departure:
@@ -66,7 +67,7 @@ class Departure:
         start: Any = getattr(replica, _START, None)
         if not callable(start):
             raise RuntimeError(f"Ray Serve no longer starts the HTTP server of replicas by {_START}")
-        _pass_checks(getattr(replica, "Replica", None))
+        pass_checks(getattr(replica, "Replica", None))
 
         async def start_watched(app: Any, options: Any, **others: Any) -> Any:
             task, server = await start(app, options, **others)
@@ -128,11 +129,14 @@ def ingress_directory() -> Path | None:
     return place.parent / ray.get_runtime_context().get_node_id()
 
 
-def _pass_checks(kind: Any) -> None:
-    """Have replicas that are to end pass HAProxy's health checks as they did before.
+def pass_checks(kind: Any) -> None:
+    """Have replicas that are to end pass HAProxy's health checks unless they are unhealthy.
+
+    Args:
+        kind: Serve's class of replicas; None where it has none of that name.
 
     Raises:
-        RuntimeError: Serve answers them in another way.
+        RuntimeError: Serve answers health checks in another way.
     """
     check: Any = getattr(kind, _CHECK, None)
     if not asyncio.iscoroutinefunction(check):
@@ -145,7 +149,6 @@ def _pass_checks(kind: Any) -> None:
     setattr(kind, _CHECK, check_until_closed)
 
 
-_CHECK = "_dataplane_health_check"
 _OURS = "frontend public from ours"
 _REPLICA = "server SERVE_REPLICA"
 
