@@ -5,7 +5,8 @@ import subprocess
 from functools import partial
 
 from bench.contenders import ROOT
-from bench.images import crop, transform
+from bench.images import burst, crop, transform
+from bench.images.burst import measure_burst
 from bench.images.crop import measure_crop
 from bench.images.door import measure_door
 from bench.images.gpu import measure_gpu
@@ -40,6 +41,7 @@ def main(words: list[str]) -> int:
         "door": partial(measure_door, seconds),
         "crop": partial(measure_crop, pictures),
         "memory": partial(measure_memory, 5 * CHUNKS if is_quick else arguments.requests),
+        "burst": partial(measure_burst, burst.QUICK_CALLERS if is_quick else burst.CALLERS),
         "gpu": partial(measure_gpu, pictures),
     }
     targets = {} if is_quick else transform.targets() | crop.targets()
@@ -47,4 +49,4 @@ def main(words: list[str]) -> int:
     return measure_scenes("images", 1 if is_quick else arguments.runs, chosen, targets)
 
 
-PARTS = ("transform", "servers", "door", "crop", "memory", "gpu")
+PARTS = ("transform", "servers", "door", "crop", "memory", "burst", "gpu")

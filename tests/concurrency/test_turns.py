@@ -99,6 +99,23 @@ def test_more_than_may_wait_are_refused() -> None:
     asyncio.run(go())
 
 
+def test_who_waits_too_long_is_refused_and_takes_no_place() -> None:
+    async def go() -> None:
+        waiting = Shares(10, "full")
+        turns = Turns(1, waiting)
+        async with turns.held(Asker("a")):
+            stays = asyncio.create_task(_pass(turns, Asker("b")))
+            with pytest.raises(Unavailable, match="full"):
+                async with turns.held(Asker("c"), wait_s=0.01):
+                    pass
+            assert not stays.done()
+        await stays
+        assert waiting.free == 10
+        await _pass(turns, Asker("d"))
+
+    asyncio.run(go())
+
+
 def test_keys_have_places_of_their_own_and_are_forgotten() -> None:
     async def go() -> None:
         turns = TurnsByKey(1, Shares(10, "full"))

@@ -585,6 +585,50 @@ def test_without_a_detector_a_crop_goes_by_attention_and_is_counted(tmp_path: Pa
     run(tmp_path, reply(body=SMALL), work)
 
 
+async def distinct_pictures(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    """Another picture at each path that is a number."""
+    width = 160 + int(seen.path.removeprefix("/"))
+    await send(writer, 200, bytes(gradient(width, 120).pngsave_buffer()))
+
+
+def test_only_so_many_searches_hold_a_preview_and_the_others_wait(tmp_path: Path) -> None:
+    faces = MetFaces()
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        async def crop(at: int) -> Picture:
+            return await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url(f"/{at}"))
+
+        crops = [asyncio.create_task(crop(at)) for at in range(9)]
+        while len(upstream.seen) < len(crops):  # noqa: ASYNC110  # requests on their way
+            await asyncio.sleep(0.01)
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/9"))  # behind all that might run
+        assert stage.workers.tasks.count("preview") == 2
+        faces.may_answer.set()
+        await asyncio.gather(*crops)
+        assert len(faces.asked) == 9
+        assert stage.service.counts.faces_missing == 0
+
+    run(tmp_path, distinct_pictures, work, faces=faces, config=ServiceConfig(searches=2))
+
+
+def test_who_waits_too_long_for_a_search_gets_a_crop_by_attention(tmp_path: Path) -> None:
+    faces = MetFaces()
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        found = asyncio.create_task(
+            stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url("/1"))
+        )
+        await faces.is_asked.wait()
+        picture = await stage.service.get(Asker("demo"), "w=100,h=50,fit=face", upstream.url("/2"))
+        assert size_of(picture) == (100, 50)
+        faces.may_answer.set()
+        await found
+        assert stage.workers.tasks == ["preview", "render", "render"]
+        assert (stage.service.counts.detections, stage.service.counts.faces_missing) == (2, 1)
+
+    run(tmp_path, distinct_pictures, work, faces=faces, config=ServiceConfig(searches=1, search_wait_s=0.2))
+
+
 def test_faces_of_an_animation_are_not_looked_for(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         picture = await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())

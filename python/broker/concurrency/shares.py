@@ -52,6 +52,10 @@ class Shares:
         """What is left."""
         return self._free
 
+    def refusal(self) -> Unavailable:
+        """The error for who gets nothing."""
+        return Unavailable(self._refusal, retry_after_s=1)
+
     def take(self, asker: Asker, amount: int = 1) -> None:
         """Hold so much more. Raises Unavailable where it would be too much."""
         with self._lock:
@@ -60,7 +64,7 @@ class Shares:
             if max(of_account, 2 * of_address) > self._free:
                 _forget_nothing(self._accounts, asker.account)
                 _forget_nothing(self._addresses, asker.address)
-                raise Unavailable(self._refusal, retry_after_s=1)
+                raise self.refusal()
             self._free -= amount
             self._accounts[asker.account] = of_account
             if asker.address:

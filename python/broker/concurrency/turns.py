@@ -28,36 +28,42 @@ class Turns:
         self._accounts: OrderedDict[str, OrderedDict[str, _Line]] = OrderedDict()
 
     @asynccontextmanager
-    async def held(self, asker: Asker, *, is_counted: bool = True) -> AsyncIterator[None]:
+    async def held(
+        self, asker: Asker, *, is_counted: bool = True, wait_s: float | None = None
+    ) -> AsyncIterator[None]:
         """Have a place. Safe to cancel.
 
         Args:
             is_counted: whether it counts among those that may wait; without, something else bounds them.
+            wait_s: for a place at most; None is for ever.
 
         Raises:
-            Unavailable: too many wait.
+            Unavailable: too many wait, or no place came in time.
         """
         if self._free:
             self._free -= 1
         elif is_counted:
             with self._waiting.held(asker):
-                await self._wait(asker)
+                await self._wait(asker, wait_s)
         else:
-            await self._wait(asker)
+            await self._wait(asker, wait_s)
         try:
             yield
         finally:
             self._leave()
 
-    async def _wait(self, asker: Asker) -> None:
+    async def _wait(self, asker: Asker, wait_s: float | None) -> None:
         called = asyncio.get_running_loop().create_future()
         lines = self._accounts.setdefault(asker.account, OrderedDict())
         lines.setdefault(asker.address, deque()).append(called)
         try:
-            await called
-        except asyncio.CancelledError:
+            async with asyncio.timeout(wait_s):
+                await called
+        except (asyncio.CancelledError, TimeoutError) as error:
             if called.done() and not called.cancelled():
                 self._leave()
+            if isinstance(error, TimeoutError):
+                raise self._waiting.refusal() from None
             raise
 
     def _leave(self) -> None:

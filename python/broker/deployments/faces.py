@@ -18,7 +18,8 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from broker.concurrency.tasks import run_once
+from broker import heap
+from broker.concurrency.tasks import keep_running, run_once
 from broker.logs import configure_logs
 from broker.settings import Settings
 
@@ -122,6 +123,7 @@ class FacesReplica:
         self._provider = ""
         self._exporter = Exporter(KIND, KIND, settings.data_dir, SystemClock(), [self._figures])
         self._start = run_once("face models", self._warm())
+        self._trimming = keep_running("heap", heap.keep_trimmed)
 
     async def find(self, size: "Size", *parts: bytes) -> "tuple[Face, ...] | FaceRefusal":
         """The faces of `(height, width, 3)` uint8 sRGB, in parts, or why nobody looked for them."""

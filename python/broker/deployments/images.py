@@ -186,7 +186,11 @@ async def open_service(
         known_faces,
         KeyLocks(directory / "locks"),
         clock,
-        ServiceConfig(memory_bytes=settings.images_cache_bytes, timeout_s=settings.images_timeout_s),
+        ServiceConfig(
+            memory_bytes=settings.images_cache_bytes,
+            timeout_s=settings.images_timeout_s,
+            search_wait_s=settings.faces_timeout_s,
+        ),
         DecodeLimits(),
         book,
         usage,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
-from broker import timers
+from broker import heap, timers
+from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.deployments.ray_internals.direct_requests import (
     API_PATHS,
     serve_directly,
@@ -95,6 +96,7 @@ class Replica(ABC):
         departure = Departure(configuration_place(), is_joined=bool(self._settings.ray_address))
         departure.watch()
         timers.allow_late(self.late_s)
+        self._stack.push_async_callback(cancel_and_wait, keep_running("heap", heap.keep_trimmed))
         self._app = await self.open(self._stack)
         self._stack.callback(self._app.close)
         serve_directly(self._app, departure, self.prefix)  # Serve starts the replica's server after this

@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,8 +26,9 @@ from broker.auth.local_rates import LocalRate
 from broker.auth.shared_rates import SharedRates
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
-from broker.concurrency.shares import Asker
+from broker.concurrency.shares import Asker, Shares
 from broker.concurrency.single_flight import SingleFlight
+from broker.concurrency.turns import Turns
 from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, SlowDown, Unavailable
 from broker.fetching.network import Hop
@@ -58,6 +60,7 @@ _log = logging.getLogger(__name__)
 _ERRORS = 10_000  # remembered at a time
 _CHECKED = 4_096  # requests that were found to be allowed, of at most so many characters each
 _SHORT_CHARACTERS = 1_024
+_SEARCHES_WAITING = 256  # of one account 128, of one address 85 (`Shares`); beyond, a crop goes by attention
 _HEAD_BYTES = 1_024  # of a result in memory beside its body
 _PERSONAL = (SlowDown, Unavailable)  # concern who asks, or the moment; nobody else is told them
 
@@ -86,6 +89,8 @@ class ServiceConfig:
             whose server fails.
         memory_bytes: of results in this process.
         timeout_s: of the making of a picture, with all its waiting; a request's, since nobody waits longer.
+        searches: for faces that run at the same time; each holds a preview and its copies, some 3 MB.
+        search_wait_s: for a place among them; afterwards a picture is cropped by attention.
         kept_s: how long a result can become fresh again with its source; less than purges are known.
     """
 
@@ -94,6 +99,8 @@ class ServiceConfig:
     error_s: float = 300.0
     memory_bytes: int = 64 << 20
     timeout_s: float = 30.0
+    searches: int = 16
+    search_wait_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,8 @@ class ImageService:
         self._errors: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
         self._ended: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
         self._checked: LruCache[tuple[str, str, str], tuple[AccountRules, Options, str]] = LruCache(_CHECKED)
+        waiting = Shares(_SEARCHES_WAITING, "too many pictures wait for a search for faces")
+        self._searches = Turns(config.searches, waiting)
         self._single_flight: SingleFlight[tuple[str, int, HostRules], Picture] = SingleFlight()
         self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
         self.counts = ImageCounts()
@@ -413,20 +422,31 @@ class ImageService:
             known = await asyncio.to_thread(self._known_faces.read, source.digest)
         if known is not None and known[0].renderer == renderer:
             return known[0].faces
-        reply, pixels = await self._work(origin, asker, look, source, kept)
-        if not pixels:  # an animation, whose faces are not looked for
-            return ()
-        self.counts.detections += 1
-        self._usage.count_images(asker.account, ImagesUsed(searches=1))
-        try:
-            found = await self._faces.find(reply.size, pixels)
-        except FacesUnavailable as error:
-            self.counts.faces_missing += 1
-            _log.warning("faces_unavailable", extra={"reason": error.message})
-            return None
+        async with AsyncExitStack() as stack:
+            try:
+                turn = self._searches.held(asker, wait_s=self._config.search_wait_s)
+                await stack.enter_async_context(turn)
+            except Unavailable as error:
+                self.counts.detections += 1
+                self._miss_faces(error.message)
+                return None
+            reply, pixels = await self._work(origin, asker, look, source, kept)
+            if not pixels:  # an animation, whose faces are not looked for
+                return ()
+            self.counts.detections += 1
+            self._usage.count_images(asker.account, ImagesUsed(searches=1))
+            try:
+                found = await self._faces.find(reply.size, pixels)
+            except FacesUnavailable as error:
+                self._miss_faces(error.message)
+                return None
         faces = tuple(face.scaled(reply.scale) for face in found)
         await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces, renderer), b"")
         return faces
+
+    def _miss_faces(self, reason: str) -> None:
+        self.counts.faces_missing += 1
+        _log.warning("faces_unavailable", extra={"reason": reason})
 
     async def _work(
         self, origin: Origin, asker: Asker, job: Job, source: Source, kept: KeptPicture | None = None

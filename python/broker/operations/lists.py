@@ -10,7 +10,6 @@ begun is not: it would break off half-way. There are only as many as requests, a
 Nobody waits for a second turn while holding one, so the turns cannot block each other.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
@@ -19,14 +18,12 @@ from broker.concurrency.shares import Asker, Shares
 from broker.concurrency.turns import Turns
 from broker.domain.callers import caller_of
 from broker.domain.users import Principal
-from broker.errors import Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.operations.results import Result, Stream
 
 WAITING = 1_000
 """How many wait at most: of one account 500, of one caller 333 (`Shares`). Each is a request of some kB."""
-_REFUSAL = "too many lists are being read; try again"
 
 
 class ListTurns:
@@ -40,20 +37,14 @@ class ListTurns:
             wait_s: for a turn at most, as one waits for a connection.
         """
         self.most = max(1, pool // 2)
-        self._waiting = Shares(WAITING, _REFUSAL)
+        self._waiting = Shares(WAITING, "too many lists are being read; try again")
         self._turns = Turns(self.most, self._waiting)
         self._wait_s = wait_s
 
     @asynccontextmanager
     async def held(self, principal: Principal, address: str) -> AsyncIterator[None]:
         """Have a turn. Safe to cancel. Raises Unavailable where too many wait, or it does not come."""
-        asker = _asker(principal, address)
-        async with AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(self._wait_s):
-                    await stack.enter_async_context(self._turns.held(asker))
-            except TimeoutError:
-                raise Unavailable(_REFUSAL, retry_after_s=1) from None
+        async with self._turns.held(_asker(principal, address), wait_s=self._wait_s):
             yield
 
     def paced(self, result: Result, principal: Principal, address: str) -> Result:
