@@ -114,6 +114,18 @@ class BrokerError(Exception):
         return _rebuild, (type(self), self.message, self.faults, self.retry_after_s, self.log_text)
 
 
+def forget_frames(error: BaseException) -> None:
+    """Let go of the frames that an error and its causes went through, once it has been told.
+
+    A frame that holds an error in a variable is held by it in turn. Such a circle would stay, with all that
+    was sent in the request, until garbage is collected, which in replicas and gateways is seldom.
+    """
+    passed: BaseException | None = error
+    while passed is not None and passed.__traceback__ is not None:
+        passed.__traceback__ = None
+        passed = passed.__cause__ or passed.__context__
+
+
 def shorten(text: str, characters: int) -> str:
     """The text, or as much of it as goes into `characters` with a mark of what is missing."""
     return text if len(text) <= characters else text[: characters - len(_CUT)] + _CUT

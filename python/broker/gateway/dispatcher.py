@@ -22,6 +22,7 @@ from broker.errors import (
     OutcomeUnknown,
     Unauthenticated,
     Unavailable,
+    forget_frames,
 )
 from broker.gateway.lanes import LaneLimits, Lanes
 from broker.gateway.rendering import error_json, joined_json, paged_json, tagged_json, unknown_method_json
@@ -107,12 +108,14 @@ class Dispatcher:
         except BrokerError as error:
             self._note(call, request_id, error)
             self._refuse(call, error)
+            forget_frames(error)
         except asyncio.CancelledError:
             self._refuse(call, self._broken_off(call, "this gateway is shutting down"))
             raise
-        except Exception:
+        except Exception as error:
             _log.exception("call_failed", extra={"operation": call.method, "requestId": request_id})
             self._refuse(call, InternalError(f"an internal error; its request id is {request_id}"))
+            forget_frames(error)
         else:
             if result is None:
                 self._server.retry(call.conn, call.ticket)

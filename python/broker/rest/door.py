@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.clock import Clock
-from broker.errors import BrokerError, InternalError, MethodNotAllowed, OutcomeUnknown, Unavailable
+from broker.errors import (
+    BrokerError,
+    InternalError,
+    MethodNotAllowed,
+    OutcomeUnknown,
+    Unavailable,
+    forget_frames,
+)
 from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import HTTP_RESPONSES, Sample
@@ -128,11 +135,13 @@ class Door(ABC):
                 _log.warning("request_failed", extra=_failure(exchange, error))
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
             await self._send_error(exchange, error, headers, body)
+            forget_frames(error)
         except Exception as error:
             _log.error("request_failed", extra=_failure(exchange, error), exc_info=error)
             if exchange.has_begun:
                 raise
             await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
+            forget_frames(error)
         finally:
             self._deadlines.end(task)
             self._requests -= 1
