@@ -115,15 +115,13 @@ class BrokerError(Exception):
 
 
 def forget_frames(error: BaseException) -> None:
-    """Let go of the frames that an error and its causes went through, once it has been told.
+    """Let go of the causes of an error, and of the frames it went through, once it has been told.
 
-    A frame that holds an error in a variable is held by it in turn. Such a circle would stay, with all that
-    was sent in the request, until garbage is collected, which in replicas and gateways is seldom.
+    A frame that holds an error in a variable is held by it in turn, and so is all that the request sent.
+    Garbage is collected seldom in replicas and gateways, and never where pydantic's `ValidationError` is part
+    of such a circle: it does not tell the collector what it holds.
     """
-    passed: BaseException | None = error
-    while passed is not None and passed.__traceback__ is not None:
-        passed.__traceback__ = None
-        passed = passed.__cause__ or passed.__context__
+    error.__traceback__ = error.__cause__ = error.__context__ = None
 
 
 def shorten(text: str, characters: int) -> str:

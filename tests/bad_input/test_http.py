@@ -9,7 +9,7 @@ from broker.rest.routing import build_endpoint
 from tests.asgi import Told, ask
 from tests.bad_input.stage import Stage, each
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.usefixtures("leaves_no_circles")]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.usefixtures("leaves_no_errors")]
 
 
 @pytest.mark.parametrize("operation", each(with_body=True))

@@ -16,7 +16,7 @@ from broker.operations.registry import Operation
 from broker.rest.routing import build_endpoint
 from tests.bad_input.stage import PARAMS, REGISTRY, Raw, Stage, each, repeated, written
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.usefixtures("leaves_no_circles")]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.usefixtures("leaves_no_errors")]
 
 # Where free-form values stand; the path is that of the value.
 FREE_FORM = {

@@ -252,9 +252,11 @@ def validate(model: type[_Params], raw: Any, prefix: str = "") -> _Params:
         raw = without_excess(model, raw)
     try:
         made: _Params = model.__pydantic_validator__.validate_python(raw, by_alias=True, by_name=False)
+        return made
     except ValidationError as error:
-        raise _invalid_request(error, prefix) from None
-    return made
+        refusal = _invalid_request(error, prefix)
+    # Raised out here it does not hold pydantic's error, which holds frames that no collector of garbage sees.
+    raise refusal
 
 
 def _invalid_request(error: ValidationError, prefix: str) -> InvalidRequest:
