@@ -6,7 +6,7 @@
  * were under way go on then, and nothing on the screen is lost.
  */
 import { computed, signal } from "@preact/signals";
-import { Client } from "../../client/src/index.js";
+import { ApiError, Client } from "../../client/src/index.js";
 import { forgetDrafts } from "./drafts.js";
 
 export type Role = "admin" | "producer" | "user" | "client";
@@ -59,6 +59,18 @@ export function currentToken(): Promise<string> {
 /** The broker has refused this token. */
 export function refuse(token: string): void {
   if (login.peek()?.token === token) isOver.value = true;
+}
+
+/** Sends something with a token. Where the broker refuses that one, it is sent once more with the next. */
+export async function withToken<T>(send: (token: string) => Promise<T>): Promise<T> {
+  const token = await currentToken();
+  try {
+    return await send(token);
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 401) throw error;
+    refuse(token);
+    return await send(await currentToken());
+  }
 }
 
 /** Logs in with a password, or again after the end. Throws what the broker says. */

@@ -20,6 +20,7 @@ import {
   openStage,
   pass,
   PASSWORD,
+  saved,
   sees,
   settle,
   SHOTS,
@@ -431,10 +432,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     const { page, close } = await visit(browser, { viewport: DESKTOP, acceptDownloads: true });
     await enter(page, "admin");
     await show(page, `programs/${program}/history`);
-    const [download] = await Promise.all([
-      page.waitForEvent("download"),
-      page.getByRole("button", { name: "JSON" }).click(),
-    ]);
+    const download = await saved(page, () => page.getByRole("button", { name: "JSON" }).click());
     assert.equal(download.suggestedFilename(), `${program}.json`);
     const file = await readFile(await download.path());
     assert.equal(JSON.parse(file.toString()).events.length, before.length);
@@ -460,6 +458,45 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await page.getByRole("button", { name: /^Import/ }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Import" }).click();
     await page.getByText("events[0].event").waitFor();
+    await close();
+  });
+
+  test("a log-in that ends while files are on their way loses none of them", async () => {
+    const { program } = await makeShow(admin, "Sent slowly");
+    const { page, close } = await visit(browser, { viewport: DESKTOP, acceptDownloads: true });
+    await logsInByHand(page);
+    await enter(page, "admin");
+    await show(page, `programs/${program}/history`);
+    const form = page.getByRole("form", { name: "Log in again" });
+    // Both requests leave with a token that is good, and arrive when it is not.
+    let isOver = false;
+    await page.route(/events\/(export|import)$/, async (route) => {
+      if (!isOver) await form.getByRole("alert").waitFor();
+      isOver = true;
+      await route.continue();
+    });
+    const replies: string[] = [];
+    page.on("response", (reply) => {
+      const [, name] = /events\/(export|import)$/.exec(reply.url()) ?? [];
+      if (name) replies.push(`${name} ${reply.status()}`);
+    });
+    const download = saved(page, () => page.getByRole("button", { name: "JSON" }).click());
+    const buffer = Buffer.from(JSON.stringify({ events: [{ event: "Score#update", metadata: {} }] }));
+    await page
+      .getByLabel("Exported file")
+      .setInputFiles({ name: "a.json", mimeType: "application/json", buffer });
+    await page.getByRole("button", { name: /^Import/ }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Import" }).click();
+    await until(
+      async () => replies.length === 2,
+      () => `two replies, not only ${replies}`,
+    );
+    assert.deepEqual(replies.sort(), ["export 401", "import 401"]);
+    await form.getByLabel(/Password/).fill(PASSWORD);
+    await form.getByRole("button", { name: "Log in" }).click();
+    await sees(page, "1 events imported");
+    const file = await readFile(await (await download).path());
+    assert.ok(JSON.parse(file.toString()).events.length > 0);
     await close();
   });
 

@@ -18,6 +18,7 @@ import {
   PASSWORD,
   PHONE,
   PICTURE,
+  saved,
   sees,
   settle,
   show,
@@ -191,7 +192,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await button("1 day");
     await settle(page);
     await link("Import and export");
-    const [download] = await Promise.all([page.waitForEvent("download"), button("JSON")]);
+    const download = await saved(page, () => button("JSON"));
     await page.getByLabel("Exported file").setInputFiles(await download.path());
     await button(/^Import/);
     await agree("Import");
@@ -487,17 +488,13 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await sees(page, "2,000 events imported, 0 replaced");
     assert.equal((await listEvents(admin, programId)).length, 1000); // a page of them
 
-    const [download] = await Promise.all([
-      page.waitForEvent("download"),
-      (async () => {
-        await page.getByRole("button", { name: "JSON" }).click();
-        const status = page.getByText(/received…/);
-        const received = async () =>
-          Number.parseFloat(((await status.textContent()) ?? "0").replace(/,/g, ""));
-        await status.waitFor();
-        await grown(received, await grown(received, 0));
-      })(),
-    ]);
+    const download = await saved(page, async () => {
+      await page.getByRole("button", { name: "JSON" }).click();
+      const status = page.getByText(/received…/);
+      const received = async () => Number.parseFloat(((await status.textContent()) ?? "0").replace(/,/g, ""));
+      await status.waitFor();
+      await grown(received, await grown(received, 0));
+    });
     assert.equal(download.suggestedFilename(), `${programId}.json`);
     await sees(page, "The export is complete");
     await close();

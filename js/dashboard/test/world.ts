@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { after, before } from "node:test";
-import type { Browser, BrowserContext, Page } from "playwright-core";
+import type { Browser, BrowserContext, Download, Page } from "playwright-core";
 import type { Client } from "../../client/src/index.js";
 import { INIT, openAdmin, openBrowser, URL_OF_BROKER, until } from "../../client/test/product/world.js";
 
@@ -159,6 +159,17 @@ export async function sees(page: Page, text: string): Promise<void> {
   let found = "";
   const isThere = async () => (found = await words(page)).includes(text);
   await until(isThere, () => `“${text}” in the page, which says: ${found}`);
+}
+
+/** The file that the page saves when it is asked to. */
+export async function saved(page: Page, asks: () => Promise<void>): Promise<Download> {
+  const [download] = await Promise.all([
+    page
+      .waitForEvent("download")
+      .catch(async () => assert.fail(`no file from the page, which says: ${await words(page)}`)),
+    asks(),
+  ]);
+  return download;
 }
 
 /** A user with the password of all. */

@@ -6,7 +6,7 @@ import type { EventLog } from "../event_log.js";
 import { bytes, count } from "../format.js";
 import { useAction } from "../hooks.js";
 import { ask, say } from "../notices.js";
-import { currentToken, isPublisher, refuse } from "../session.js";
+import { isPublisher, withToken } from "../session.js";
 import { Field, Panel, Progress } from "../ui.js";
 import { once } from "../unconfirmed.js";
 
@@ -24,7 +24,7 @@ function Export({ log }: { log: EventLog }) {
   const [done, setDone] = useState(0);
   const action = useAction(async (type: string, ending: string) => {
     setDone(0);
-    const blob = await download(log.client, log.programId, type, setDone);
+    const blob = await withToken((token) => download(log.client, log.programId, type, token, setDone));
     const link = document.createElement("a");
     link.href = URL.createObjectURL(blob);
     link.download = `${log.programId}.${ending}`;
@@ -66,15 +66,12 @@ async function download(
   client: Connection,
   programId: string,
   type: string,
+  token: string,
   onBytes: (done: number) => void,
 ): Promise<Blob> {
-  const token = await currentToken();
   const url = client.urlOf("/programs/{programId}/events/export", { programId });
   const reply = await fetch(url, { headers: { Accept: type, Authorization: `Bearer ${token}` } });
-  if (!reply.ok || !reply.body) {
-    if (reply.status === 401) refuse(token);
-    throw await failureOf(reply);
-  }
+  if (!reply.ok || !reply.body) throw await failureOf(reply);
   const parts: BlobPart[] = [];
   let done = 0;
   for (const reader = reply.body.getReader(); ; ) {
@@ -110,7 +107,7 @@ function Import({ log }: { log: EventLog }) {
     // The broker refuses the key where the file was changed meanwhile.
     const name = `import ${log.programId} ${file.name} ${file.size} ${file.lastModified}`;
     const { deleted, imported } = await once(name, (key) =>
-      upload(log, file, key, (done, all) => setSent([done, all])),
+      withToken((token) => upload(log, file, key, token, (done, all) => setSent([done, all]))),
     );
     say(`${count(imported)} events imported, ${count(deleted)} replaced`);
     setFile(undefined);
@@ -167,13 +164,13 @@ function Import({ log }: { log: EventLog }) {
 }
 
 /** By XMLHttpRequest, which alone tells how much was sent. */
-async function upload(
+function upload(
   log: EventLog,
   file: File,
   key: string,
+  token: string,
   onSent: (done: number, all: number) => void,
 ): Promise<{ deleted: number; imported: number }> {
-  const token = await currentToken();
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open(
@@ -193,7 +190,6 @@ async function upload(
         // Something in front of the broker answered.
       }
       if (request.status === 200) return resolve(body);
-      if (request.status === 401) refuse(token);
       const text = body.error_description ?? `The import was answered with ${request.status}`;
       reject(new ApiError(request.status, body.error ?? "", text, body.errors ?? []));
     };
