@@ -17,7 +17,7 @@ import { StatisticsScreen } from "./screens/statistics.js";
 import { UsersScreen } from "./screens/users.js";
 import { isAdmin, isReader, login, logOut } from "./session.js";
 import { switchTheme, theme } from "./theme.js";
-import { Asked, Empty, Head, Notice } from "./ui.js";
+import { Asked, Empty, Head, Notices } from "./ui.js";
 
 const isMenuOpen = signal(false);
 // Who has chosen a place has no more use for the menu.
@@ -63,7 +63,7 @@ function Shell() {
       </div>
       <Help />
       <Asked />
-      <Notice />
+      <Notices />
     </>
   );
 }

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 
 const SHOWN_MS = 4_000;
+const MOST = 4; // at once
 
 export interface Question {
   title: string;
@@ -13,15 +14,15 @@ export interface Question {
   answer: (isYes: boolean) => void;
 }
 
-export const notice = signal("");
+/** What was said last and is still shown, oldest first. */
+export const notices = signal<{ text: string }[]>([]);
 export const question = signal<Question | undefined>(undefined);
 
-let timer: ReturnType<typeof setTimeout> | undefined;
-
+/** Shows a message for a while, below those that are shown already. */
 export function say(text: string): void {
-  notice.value = text;
-  clearTimeout(timer);
-  timer = setTimeout(() => (notice.value = ""), SHOWN_MS);
+  const said = { text };
+  notices.value = [...notices.value, said].slice(-MOST);
+  setTimeout(() => (notices.value = notices.value.filter((each) => each !== said)), SHOWN_MS);
 }
 
 /** Asks before something is done. */

@@ -4,7 +4,7 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { explain } from "./connection.js";
 import { count } from "./format.js";
 import { type Action, type Loaded } from "./hooks.js";
-import { notice, question, say } from "./notices.js";
+import { notices, question, say } from "./notices.js";
 import { to } from "./routes.js";
 
 /** A screen's head: what it is, and what can be done with it. */
@@ -473,10 +473,12 @@ export function Asked() {
 }
 
 /** What was done just now, for eyes and for screen readers. */
-export function Notice() {
+export function Notices() {
   return (
-    <div class="notice" role="status">
-      {notice.value && <span>{notice.value}</span>}
+    <div class="notices" role="status" aria-atomic="false">
+      {notices.value.map((notice) => (
+        <span key={notice}>{notice.text}</span>
+      ))}
     </div>
   );
 }

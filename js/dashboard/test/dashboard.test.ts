@@ -480,22 +480,25 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
       const [, name] = /events\/(export|import)$/.exec(reply.url()) ?? [];
       if (name) replies.push(`${name} ${reply.status()}`);
     });
-    const download = saved(page, () => page.getByRole("button", { name: "JSON" }).click());
-    const buffer = Buffer.from(JSON.stringify({ events: [{ event: "Score#update", metadata: {} }] }));
-    await page
-      .getByLabel("Exported file")
-      .setInputFiles({ name: "a.json", mimeType: "application/json", buffer });
-    await page.getByRole("button", { name: /^Import/ }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Import" }).click();
-    await until(
-      async () => replies.length === 2,
-      () => `two replies, not only ${replies}`,
-    );
-    assert.deepEqual(replies.sort(), ["export 401", "import 401"]);
-    await form.getByLabel(/Password/).fill(PASSWORD);
-    await form.getByRole("button", { name: "Log in" }).click();
-    await sees(page, "1 events imported");
-    const file = await readFile(await (await download).path());
+    const download = await saved(page, async () => {
+      await page.getByRole("button", { name: "JSON" }).click();
+      const buffer = Buffer.from(JSON.stringify({ events: [{ event: "Score#update", metadata: {} }] }));
+      await page
+        .getByLabel("Exported file")
+        .setInputFiles({ name: "a.json", mimeType: "application/json", buffer });
+      await page.getByRole("button", { name: /^Import/ }).click();
+      await page.getByRole("dialog").getByRole("button", { name: "Import" }).click();
+      await until(
+        async () => replies.length === 2,
+        () => `two replies, not only ${replies}`,
+      );
+      assert.deepEqual(replies.sort(), ["export 401", "import 401"]);
+      await form.getByLabel(/Password/).fill(PASSWORD);
+      await form.getByRole("button", { name: "Log in" }).click();
+      await sees(page, "1 events imported");
+      await sees(page, "The export is complete");
+    });
+    const file = await readFile(await download.path());
     assert.ok(JSON.parse(file.toString()).events.length > 0);
     await close();
   });
