@@ -24,6 +24,7 @@ class Attack:
         cpu_s: processor time that any one process may spend on the short form, with room for a busy machine.
         growth_bytes: memory that any one process may gain meanwhile.
         is_scaled: whether the long form doubles it; what it costs may then grow as it does, not faster.
+        is_flat: whether the memory stays within that in the long form, too.
         is_most: whether the size is the most that is read: the long form goes up to it, not beyond.
         may_scale: whether Ray Serve may add API replicas for it, as for anything that is work.
     """
@@ -36,6 +37,7 @@ class Attack:
     cpu_s: float = 3.0
     growth_bytes: int = 96 * MIB
     is_scaled: bool = True
+    is_flat: bool = False
     is_most: bool = False
     may_scale: bool = True
 
@@ -81,7 +83,8 @@ async def carry_out(target: Target, attack: Attack, factor: float = 1) -> Result
     cpu, growth = result.most_cpu, result.most_growth
     if cpu.cpu_s > attack.cpu_s * room:
         result.faults.append(f"{cpu.kind} spent {cpu.cpu_s:.2f} s, allowed are {attack.cpu_s * room:.1f}")
-    if growth.growth_bytes > attack.growth_bytes * room:
-        told = f"{growth.growth_bytes / MIB:.0f} MiB, allowed are {attack.growth_bytes * room / MIB:.0f}"
+    allowed = attack.growth_bytes * (1 if attack.is_flat else room)
+    if growth.growth_bytes > allowed:
+        told = f"{growth.growth_bytes / MIB:.0f} MiB, allowed are {allowed / MIB:.0f}"
         result.faults.append(f"{growth.kind} grew by {told}")
     return result

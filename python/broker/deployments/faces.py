@@ -123,7 +123,6 @@ class FacesReplica:
         self._provider = ""
         self._exporter = Exporter(KIND, KIND, settings.data_dir, SystemClock(), [self._figures])
         self._start = run_once("face models", self._warm())
-        self._trimming = keep_running("heap", heap.keep_trimmed)
 
     async def find(self, size: "Size", *parts: bytes) -> "tuple[Face, ...] | FaceRefusal":
         """The faces of `(height, width, 3)` uint8 sRGB, in parts, or why nobody looked for them."""
@@ -147,6 +146,7 @@ class FacesReplica:
             _log.info("faces_ready", extra={"provider": self._provider})
         except FacesUnavailable as error:
             _log.warning("faces_unavailable", extra={"reason": error.message})
+        self._trimming = keep_running("heap", heap.keep_trimmed)  # models are no burst
 
     def _figures(self) -> "Iterator[Sample]":
         from broker.metrics import catalogue

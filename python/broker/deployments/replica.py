@@ -96,9 +96,9 @@ class Replica(ABC):
         departure = Departure(configuration_place(), is_joined=bool(self._settings.ray_address))
         departure.watch()
         timers.allow_late(self.late_s)
-        self._stack.push_async_callback(cancel_and_wait, keep_running("heap", heap.keep_trimmed))
         self._app = await self.open(self._stack)
         self._stack.callback(self._app.close)
+        self._stack.push_async_callback(cancel_and_wait, keep_running("heap", heap.keep_trimmed))
         serve_directly(self._app, departure, self.prefix)  # Serve starts the replica's server after this
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
         gc.set_threshold(_COLLECT_AFTER)
