@@ -2,11 +2,12 @@
 
 import asyncio
 import base64
+import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 from tests.attack.attack import MIB, Attack, Run
@@ -289,6 +290,31 @@ async def _half_heads(caller: Caller, size: int) -> None:
         assert honest.status == 200, f"an honest request beside {size} half heads: {honest}"
 
 
+async def _large_heads(caller: Caller, size: int) -> None:
+    """Heads of over 16 KiB, which are refused in silence, of callers who hang up."""
+    processes = caller.target.processes()
+    ingresses = [pid for pid, kind in processes.items() if kind == "ingress"]
+    before = _open_files(ingresses)
+    head = request_of("GET", "/version", headers=[("X-Long", "x" * 16_500)])
+    for number in range(size):
+        async with caller.connected() as connection:
+            await connection.send(head)
+            if not number % 10:
+                assert (await connection.reply(6)).status == 0
+    await asyncio.sleep(8)
+    held = _open_files(ingresses) - before
+    assert held < 100, f"{held} connections of callers who have gone"
+
+
+def _open_files(pids: Iterable[int]) -> int:
+    """How many files processes have open; one that has ended, none."""
+    count = 0
+    for pid in pids:
+        with suppress(OSError):
+            count += len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - names are all that is wanted
+    return count
+
+
 async def _crowd_of_one(caller: Caller, size: int) -> None:
     """So many kept connections of one address; those of others must have room."""
     async with AsyncExitStack() as stack:
@@ -550,6 +576,7 @@ ATTACKS = (
     Attack("invented API tokens", "stranger", "few are looked for", _invented_api_tokens, 400, cpu_s=5.0),
     Attack("half heads", "stranger", "others are served", _half_heads, 4_200, cpu_s=6.0,
            growth_bytes=300 * MIB, is_scaled=False),
+    Attack("large heads", "stranger", "gone with their callers", _large_heads, 3_000, cpu_s=4.0),
     Attack("connections of one address", "stranger", "others are served", _crowd_of_one, 2_000, cpu_s=4.0,
            growth_bytes=200 * MIB),
     Attack("slow readers", "stranger", "others get their lists", _slow_readers, 12, cpu_s=6.0,

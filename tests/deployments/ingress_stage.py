@@ -15,8 +15,10 @@ from typing import Any
 
 import psutil
 
+from broker import timers
 from broker.deployments.ports import free_port
 from broker.deployments.ray_internals import haproxy
+from broker.deployments.worker_setup import LATE_S
 from broker.settings import child_environment
 
 with warnings.catch_warnings():
@@ -215,8 +217,8 @@ class Ingress:
             time.sleep(0.02)
 
     def start(self, arguments: list[str]) -> "subprocess.Popen[bytes]":
-        """Our program, as Ray starts it."""
-        with (self.directory / "said").open("wb") as said:
+        """Our program, as Ray starts it: from a worker whose timers may be late."""
+        with (self.directory / "said").open("wb") as said, timers.late(LATE_S):
             return subprocess.Popen(
                 [self.start_program, *arguments], env=self._environment, stdout=said, stderr=said
             )
@@ -234,6 +236,11 @@ class Ingress:
                 return b"".join(iter(lambda: peer.recv(65_536), b"")).decode()
         except OSError:
             return ""
+
+    def connections(self) -> int:
+        """How many clients are connected."""
+        lines = self.ask("show info").splitlines()
+        return int(next(line.split(": ")[1] for line in lines if line.startswith("CurrConns: ")))
 
     def until_up(self, replicas: int) -> None:
         """Until so many servers can take requests."""

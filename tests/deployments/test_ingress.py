@@ -129,6 +129,17 @@ def test_what_is_refused_in_silence_is_closed_soon(ingress: Ingress) -> None:
     assert time.monotonic() - began_s < 30  # a client may be silent for a minute and more
 
 
+def test_refused_heads_of_clients_who_have_gone_hold_no_connection(ingress: Ingress) -> None:
+    head = NO_REQUEST["header of 1 MB"][:17_000]
+    for number in range(2_000):
+        with socket.create_connection(("127.0.0.1", ingress.port), 20, ("127.0.0.4", 0)) as peer:
+            peer.sendall(head)
+            if not number % 10:
+                assert read_all(peer) == b""
+    time.sleep(8)  # without a look: whoever asks wakes a process whose clock stands still
+    assert ingress.connections() < 100
+
+
 def test_a_chunk_that_goes_wrong_later_is_our_400(ingress: Ingress) -> None:
     with socket.create_connection(("127.0.0.1", ingress.port), 20) as peer:
         peer.sendall(CHUNKED + b"5\r\nhello\r\n")

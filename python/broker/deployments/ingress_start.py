@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from broker import timers
 from broker.deployments.ingress import KINDS, write_config
 from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.node_address import on_this_node
@@ -61,6 +62,9 @@ def main() -> None:
     except (IngressFault, SettingError, SetupError, OSError, UnicodeDecodeError) as error:
         _tell(path, str(error))
         sys.exit(f"the ingress cannot be started: {error}")
+    # HAProxy takes a poll that ends a tenth of a second late for a step of the system's clock, and lets no
+    # time pass then. It would have the slack of the worker that starts it, whose timers may be a second late.
+    timers.allow_late(timers.EXACT_S)
     os.execv(program, [str(program), *arguments])  # noqa: S606 - a program of our own wheel
 
 

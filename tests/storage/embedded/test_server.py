@@ -11,6 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from broker import timers
 from broker.setup_error import SetupError
 from broker.storage.embedded import process
 from broker.storage.embedded.server import EmbeddedPostgres
@@ -66,6 +67,18 @@ async def until(condition: Callable[[], object], timeout_s: float = 20) -> None:
 def processes_in(data: Path) -> list[str]:
     numbers = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [number for number in numbers if process.works_in(int(number), data)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has timers that may be late")
+async def test_its_timers_are_exact_whoever_starts_it(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path)
+    with timers.late(1.0):
+        await server.start()
+    try:
+        slack_ns = await run(server.dsn, "SELECT pg_read_file('/proc/self/timerslack_ns')::int")
+    finally:
+        await server.stop()
+    assert slack_ns == 50_000
 
 
 def is_restarted(root: Path, before: int) -> bool:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker import timers
 from broker.setup_error import SetupError
 from broker.storage.embedded.os_user import OsUser
 
@@ -102,7 +103,10 @@ def start(
     if log.exists() and log.stat().st_size > _LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    with open(log, "ab", opener=lambda path, _: os.open(path, flags, 0o600)) as output:
+    with (
+        open(log, "ab", opener=lambda path, _: os.open(path, flags, 0o600)) as output,
+        timers.late(timers.EXACT_S),  # whatever those of this process are
+    ):
         child = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
