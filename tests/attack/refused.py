@@ -1,7 +1,7 @@
-"""What many large requests leave behind that are refused, or whose callers hang up: nothing.
+"""Large requests that are refused, or whose callers hang up: nothing of them stays in memory.
 
-An error holds what was sent for as long as it is held itself, and a process that handles errors in the wrong
-way holds them for long.
+An error holds the frames that it went through, and these hold what was sent. A process that keeps errors, or
+leaves them to the garbage collector, grows with each refused request.
 """
 
 import asyncio
@@ -16,22 +16,22 @@ from tests.attack.wire import Caller, call_of, request_of
 _AT_ONCE = 10
 _GROWTH_BYTES = 64 * MIB  # of what is in hand at once
 _TEXT = "x" * 390_000
-_TOO_LARGE = orjson.dumps({"event": "Score#update", "metadata": {"text": _TEXT}})
-_WRONG_EVENT = orjson.dumps({"event": "no name", "metadata": {"text": "x" * 55_000}})
-_WRONG_EVENTS = orjson.dumps({"events": [{"event": "no name", "metadata": {"text": "x" * 55_000}}] * 7})
+_TOO_LARGE = {"event": "Score#update", "metadata": {"text": _TEXT}}
+_WRONG_EVENT = {"event": "no name", "metadata": {"text": "x" * 55_000}}
+_IMPORT = orjson.dumps({"events": [_WRONG_EVENT] * 7})
 _WRONG_VALUES = orjson.dumps({"id": "no id", "name": ["no", "name"], "metadata": _TEXT, "title": 7})
 _ASKED = (
-    ("POST", f"/programs/{WITNESSED}/events", _TOO_LARGE),
-    ("POST", f"/programs/{WITNESSED}/events", _WRONG_EVENT),
-    ("POST", f"/programs/{BULK}/events/import", _WRONG_EVENTS),
+    ("POST", f"/programs/{WITNESSED}/events", orjson.dumps(_TOO_LARGE)),
+    ("POST", f"/programs/{WITNESSED}/events", orjson.dumps(_WRONG_EVENT)),
+    ("POST", f"/programs/{BULK}/events/import", _IMPORT),
     ("POST", f"/projects/{PROJECT}/application/revisions", _WRONG_VALUES),
     ("POST", f"/storage/{PROJECT}", _WRONG_VALUES),
     ("POST", f"/responses/demo/{PROJECT}/{POLLED}", _WRONG_VALUES),
     ("PUT", f"/programs/{WITNESSED}", _WRONG_VALUES),
 )
 _CALLED = (
-    ("producer", {"programId": WITNESSED, "event": "Score#update", "metadata": {"text": _TEXT}}),
-    ("producer", {"programId": WITNESSED, "event": "no name", "metadata": {"text": "x" * 55_000}}),
+    ("producer", {"programId": WITNESSED} | _TOO_LARGE),
+    ("producer", {"programId": WITNESSED} | _WRONG_EVENT),
     ("respond", {"programId": POLLED, "measureName": ["none"], "measureValue": _TEXT}),
     ("subscribe", {"programId": [_TEXT]}),
 )
@@ -49,13 +49,13 @@ async def _at_once(size: int, one: Callable[[int], Awaitable[None]]) -> None:
 
 
 async def _refused(caller: Caller, size: int) -> None:
-    """By validation, by what is too large, and by the rights of a role."""
+    """Refused because they are invalid or too large, or because the role has no right to them."""
     tokens = [caller.target.tokens[role] for role in ("producer", "client")]
 
     async def ask(number: int) -> None:
         method, path, body = _ASKED[number % len(_ASKED)]
         token = tokens[number // len(_ASKED) % 2]
-        (await caller.ask(method, path, body, token=token)).require(400, 403, 413, 429)
+        (await caller.ask(method, path, body, token=token)).require(400, 403, 413)
 
     await _at_once(size, ask)
 
@@ -64,7 +64,7 @@ async def _hung_up(caller: Caller, size: int) -> None:
     """Requests that would be answered at length, and uploads that break off."""
     token = caller.target.tokens["producer"]
     whole = request_of("GET", f"/programs/{BULK}/events", token=token)
-    upload = request_of("POST", f"/programs/{BULK}/events/import", _WRONG_EVENTS, token=token)
+    upload = request_of("POST", f"/programs/{BULK}/events/import", _IMPORT, token=token)
 
     async def ask(number: int) -> None:
         async with caller.connected() as connection:
@@ -78,27 +78,25 @@ async def _hung_up(caller: Caller, size: int) -> None:
 
 
 async def _refused_calls(caller: Caller, size: int) -> None:
-    """The same over WebSocket; a connection makes forty calls, and the last goes with its answer underway."""
+    """Refused calls over WebSocket, forty on a connection, which is closed with one more unanswered."""
     token = caller.target.tokens["producer"]
+
+    def call(number: int) -> bytes:
+        method, params = _CALLED[number % len(_CALLED)]
+        return call_of(method, orjson.dumps({"access_token": token} | params), number)
 
     async def connect(first: int) -> None:
         async with caller.joined() as socket:
             for number in range(first, min(first + 40, size)):
-                method, params = _CALLED[number % len(_CALLED)]
-                await socket.send(call_of(method, orjson.dumps({"access_token": token} | params), number))
+                await socket.send(call(number))
                 async for _, payload in socket.frames(30):
-                    assert b'"error"' in payload, (method, payload[:200])
+                    assert b'"error"' in payload, (number, payload[:200])
                     break
                 else:
-                    raise AssertionError(f"no answer to {method}")
-            await socket.send(call_of(*_last(token)))
+                    raise AssertionError(f"no reply to call {number}")
+            await socket.send(call(0))
 
     await _at_once(-(-size // 40), lambda number: connect(40 * number))
-
-
-def _last(token: str) -> tuple[str, bytes]:
-    method, params = _CALLED[0]
-    return method, orjson.dumps({"access_token": token} | params)
 
 
 ATTACKS = (

@@ -6,7 +6,7 @@ import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
@@ -291,10 +291,8 @@ async def _half_heads(caller: Caller, size: int) -> None:
 
 
 async def _large_heads(caller: Caller, size: int) -> None:
-    """Heads of over 16 KiB, which are refused in silence, of callers who hang up."""
-    processes = caller.target.processes()
-    ingresses = [pid for pid, kind in processes.items() if kind == "ingress"]
-    before = _open_files(ingresses)
+    """Heads of over 16 KiB, to which nothing is replied, from callers who hang up."""
+    before = _open_files(caller)
     head = request_of("GET", "/version", headers=[("X-Long", "x" * 16_500)])
     for number in range(size):
         async with caller.connected() as connection:
@@ -302,16 +300,16 @@ async def _large_heads(caller: Caller, size: int) -> None:
             if not number % 10:
                 assert (await connection.reply(6)).status == 0
     await asyncio.sleep(8)
-    held = _open_files(ingresses) - before
+    held = _open_files(caller) - before
     assert held < 100, f"{held} connections of callers who have gone"
 
 
-def _open_files(pids: Iterable[int]) -> int:
-    """How many files processes have open; one that has ended, none."""
+def _open_files(caller: Caller) -> int:
+    """How many files the processes of the ingress have open, also one that is being replaced."""
     count = 0
-    for pid in pids:
-        with suppress(OSError):
-            count += len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - names are all that is wanted
+    for pid, kind in caller.target.processes().items():
+        with suppress(OSError):  # it has just ended
+            count += len(os.listdir(f"/proc/{pid}/fd")) if kind == "ingress" else 0  # noqa: PTH208 - names will do
     return count
 
 

@@ -136,7 +136,7 @@ def test_refused_heads_of_clients_who_have_gone_hold_no_connection(ingress: Ingr
             peer.sendall(head)
             if not number % 10:
                 assert read_all(peer) == b""
-    time.sleep(8)  # without a look: whoever asks wakes a process whose clock stands still
+    time.sleep(8)  # without asking meanwhile, which would wake a process whose clock stands still
     assert ingress.connections() < 100
 
 

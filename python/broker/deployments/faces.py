@@ -146,7 +146,7 @@ class FacesReplica:
             _log.info("faces_ready", extra={"provider": self._provider})
         except FacesUnavailable as error:
             _log.warning("faces_unavailable", extra={"reason": error.message})
-        self._trimming = keep_running("heap", heap.keep_trimmed)  # models are no burst
+        self._trimming = keep_running("heap", heap.keep_trimmed)  # after the models, which stay
 
     def _figures(self) -> "Iterator[Sample]":
         from broker.metrics import catalogue

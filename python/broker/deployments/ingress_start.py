@@ -62,8 +62,8 @@ def main() -> None:
     except (IngressFault, SettingError, SetupError, OSError, UnicodeDecodeError) as error:
         _tell(path, str(error))
         sys.exit(f"the ingress cannot be started: {error}")
-    # HAProxy takes a poll that ends a tenth of a second late for a step of the system's clock, and lets no
-    # time pass then. It would have the slack of the worker that starts it, whose timers may be a second late.
+    # HAProxy would inherit the timers of the worker that starts it, which may be a second late. It takes a
+    # poll that returns over 100 ms late for a step of the system's clock, and does not count that time.
     timers.allow_late(timers.EXACT_S)
     os.execv(program, [str(program), *arguments])  # noqa: S606 - a program of our own wheel
 
