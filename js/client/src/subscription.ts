@@ -1,5 +1,5 @@
 /** What a program or a channel tells, over any number of connections. */
-import { ConnectionFailed } from "./errors.js";
+import { ApiError, ConnectionFailed, ProgramDeleted } from "./errors.js";
 import type { Target } from "./feed.js";
 import { Flow } from "./flow.js";
 import type { Carrier } from "./hub.js";
@@ -124,6 +124,13 @@ export class Subscription<T = ProgramEvent> extends Followed<T, SubscriptionEven
     this.#passed(this.tracker.cursor as Cursor);
     this.confirm(this.tracker.cursor as Cursor);
     super.opened();
+  }
+
+  /** @internal */
+  override fail(error?: Error): void {
+    // What was there at first has been deleted while there was no connection.
+    const isGone = error instanceof ApiError && error.status === 404 && this.reconnects >= 0;
+    super.fail(isGone ? new ProgramDeleted(this.programId) : error);
   }
 
   /** @internal */

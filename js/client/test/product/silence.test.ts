@@ -1,9 +1,9 @@
 /** What a client does about a link that carries nothing more and ends no connection, before a real gateway. */
 import assert from "node:assert/strict";
 import { describe, test, type TestContext } from "node:test";
-import { Client, type ClientOptions } from "../../src/index.js";
+import { Client, type ClientOptions, ProgramDeleted } from "../../src/index.js";
 import { Relay } from "./relay.js";
-import { makeProgram, openAdmin, publish, TIMING, URL_OF_BROKER, until } from "./world.js";
+import { logIn, makeProgram, openAdmin, publish, TIMING, URL_OF_BROKER, until } from "./world.js";
 
 // Less than the 30 and 40 s after which a client looks without signs of life.
 const PATIENCE = { timeout: 25_000 };
@@ -51,6 +51,19 @@ async function followAcross(t: TestContext, options: ClientOptions, relays: numb
 }
 
 describe("over a link that is cut", { concurrency: 5, ...PATIENCE }, () => {
+  for (const transport of ["websocket", "sse"] as const) {
+    test(`a program that was deleted meanwhile ends its subscription: ${transport}`, async (t) => {
+      const { by, client, admin } = await open(t, 1, { transport, token: () => logIn() });
+      const programId = await makeProgram(admin);
+      const subscription = client.subscribe(programId);
+      await subscription.ready;
+      await until(() => by[0].isAlive, "a sign of life");
+      by[0].cut(); // it subscribes anew, and whoever has a token is told that there is no such program
+      await admin.request("DELETE", "/programs/{programId}", { path: { programId } });
+      await assert.rejects(subscription[Symbol.asyncIterator]().next(), ProgramDeleted);
+    });
+  }
+
   test("a WebSocket over a cut link is left, and nothing is lost or doubled", (t) =>
     followAcross(t, { transport: "websocket" }, 1));
 
