@@ -226,6 +226,20 @@ async def test_deleted_program_ends_the_subscription(world: World) -> None:
             await _take(items, 1)
 
 
+async def test_program_deleted_while_disconnected_ends_the_subscription(world: World) -> None:
+    program, admin = await world.program(), await world.admin()
+    await world.publish(program, 1)
+    async with _client(world, "user") as (client, relay):
+        items = await _opened(client.subscribe(program, history=1))
+        assert await _take(items, 1) == [1]
+        relay.is_open = False
+        relay.cut()
+        await admin.call("admin/deleteProgram", programId=program)
+        relay.is_open = True
+        with pytest.raises(ProgramDeleted):
+            await _take(items, 1)
+
+
 async def test_program_made_private_ends_an_anonymous_subscription(world: World) -> None:
     program = await world.program(scheduledStartTime="2026-01-01", scheduledEndTime="2026-01-02")
     await world.publish(program, 1)

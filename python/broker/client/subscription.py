@@ -12,7 +12,16 @@ from typing import Any, Generic, TypeVar, cast
 
 from broker.client.connector import Connector
 from broker.client.cursor import Cursor
-from broker.client.errors import ApiError, ClientError, ConnectionFailed, ProtocolError, ServerError, SlowDown
+from broker.client.errors import (
+    ApiError,
+    ClientError,
+    ConnectionFailed,
+    NotFound,
+    ProgramDeleted,
+    ProtocolError,
+    ServerError,
+    SlowDown,
+)
 from broker.client.models import Change, Event, position
 from broker.client.socket import Notification, Socket
 from broker.client.standby import Standby
@@ -144,6 +153,8 @@ class Subscription(Generic[ItemT]):
                     self._is_live = False
                     now = self._clock.monotonic_s()
                     if opened is None:
+                        if connected_before and isinstance(error, NotFound):  # there was one at first
+                            raise ProgramDeleted(self._tracker.program_id) from error
                         self._avoid = self._gateway
                     else:
                         down_since = now

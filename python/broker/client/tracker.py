@@ -40,7 +40,7 @@ class Tracker:
         """Begin after `since`, else with the last `history` pushes, else with what comes next."""
         if history < 0:
             raise ValueError("history must not be negative")
-        self._program_id = program_id
+        self.program_id = program_id
         self._history = history
         self._cursor = since
 
@@ -51,7 +51,7 @@ class Tracker:
 
     def params(self) -> dict[str, Any]:
         """The params of the next `subscribe`."""
-        params: dict[str, Any] = {"programId": self._program_id}
+        params: dict[str, Any] = {"programId": self.program_id}
         if self._cursor is not None:
             cursor = self._cursor
             params["since"] = {"epoch": cursor.epoch, "seq": cursor.seq}
@@ -72,7 +72,7 @@ class Tracker:
             raise ProtocolError("the reply to subscribe is not an object")
         head = _position(result)
         if self._cursor is not None and result.get("recovered") is False:
-            raise HistoryLost(self._program_id, head, self._cursor)
+            raise HistoryLost(self.program_id, head, self._cursor)
         changes = self._recover(result.get("events") or ())
         if self._cursor is None:
             self._cursor = head
@@ -104,16 +104,16 @@ class Tracker:
             ProgramDeleted, Unsubscribed: the subscription has ended.
             ProtocolError: it is malformed.
         """
-        if not isinstance(params, Mapping) or params.get("programId") != self._program_id:
+        if not isinstance(params, Mapping) or params.get("programId") != self.program_id:
             return None
         if method in _PUSHES:
             return self._push(method, params)
         if method in _RESETS:
             return self._reset(method, params)
         if method == "programDeleted":
-            raise ProgramDeleted(self._program_id)
+            raise ProgramDeleted(self.program_id)
         if method == "unsubscribed":
-            raise Unsubscribed(self._program_id, str(params.get("reason", "")))
+            raise Unsubscribed(self.program_id, str(params.get("reason", "")))
         return None
 
     def _push(self, method: str, params: Mapping[str, Any]) -> Change | None:
