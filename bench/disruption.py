@@ -220,7 +220,7 @@ def pace(publish: Publish, profile: Profile) -> int:
 def running_broker() -> Iterator[Served]:
     """The whole product, with a program that is published to by HTTP."""
     with (
-        running_product() as product,
+        running_product({"BROKER_WS_CONNECTIONS_PER_ADDRESS": "0"}) as product,
         httpx.Client(base_url=product.base_url, timeout=30) as client,
     ):
         client.headers["Authorization"] = f"Bearer {log_in(client, product.password)}"

@@ -153,7 +153,8 @@ class Settings:
     http_connections_per_address: int = _setting(
         12_000,
         "Maximum connections to the HTTP port, and to the operators' port, from one IPv4 address or IPv6 /64"
-        " network; 0 is no limit.",
+        " network. An IPv4 /24 or IPv6 /48 network may have 38 % of all, fewer while others have some. 0 is"
+        " no limit of either.",
         low=0,
         at_start=True,
     )
@@ -361,12 +362,13 @@ class Settings:
     )
     ws_connections_per_address: int = _setting(
         20_000,
-        "Maximum connections from one IPv4 address or IPv6 /64 network to one gateway; 0 is no limit.",
+        "Maximum connections from one IPv4 address or IPv6 /64 network to one gateway. An IPv4 /24 or IPv6"
+        " /48 network may have 38 % of all, fewer while others have some. 0 is no limit of either.",
         low=0,
     )
     ws_unlimited_addresses: tuple[str, ...] = _setting(
         (),
-        "Networks exempt from that limit, such as load balancers and venues with many viewers"
+        "Networks exempt from these limits, such as load balancers and venues with many viewers"
         " behind one address.",
     )
     ws_waiting_bytes: int = _setting(

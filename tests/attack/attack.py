@@ -25,7 +25,7 @@ class Attack:
         growth_bytes: memory that any one process may gain meanwhile.
         is_scaled: whether the long form doubles it; what it costs may then grow as it does, not faster.
         is_flat: whether the memory stays within that in the long form, too.
-        is_most: whether the size is the most that is read: the long form goes up to it, not beyond.
+        is_most: whether the size is the most there can be: the long form goes up to it, not beyond.
         may_scale: whether Ray Serve may add API replicas for it, as for anything that is work.
     """
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tests.attack.attack import MIB, Attack, Run
 from tests.attack.target import BULK, HOST, POLLED, PRIVATE, PROJECT, WITNESSED
-from tests.attack.wire import Caller, Connection, call_of, frame, request_of
+from tests.attack.wire import UPGRADE, Caller, Connection, call_of, frame, request_of
 from tests.deployments.hostile import HARMLESS, HOSTILE
 
 # -- bodies
@@ -212,6 +212,7 @@ async def _queries(caller: Caller, size: int) -> None:
 
 
 _INVENTING = 8  # connections
+_MOST = 12_000  # connections of one network, where there is room for many more
 _REPLICAS = 8  # at most
 
 
@@ -314,7 +315,7 @@ def _open_files(caller: Caller) -> int:
 
 
 async def _crowd_of_one(caller: Caller, size: int) -> None:
-    """So many kept connections of one address; those of others must have room."""
+    """So many kept connections of one address; those of other networks must have room."""
     async with AsyncExitStack() as stack:
         for _ in range(size):
             try:
@@ -323,9 +324,49 @@ async def _crowd_of_one(caller: Caller, size: int) -> None:
                 break
             if not await connection.send(b"GET /api/v1/version HTTP/1.1\r\n", 5):
                 break
-        other = replace(caller, source=_next_to(caller.source))
-        honest = await other.ask("GET", "/version", wait_s=30)
+        honest = await _in_network(caller, 1).ask("GET", "/version", wait_s=30)
         assert honest.status == 200, f"an honest request beside {size} connections: {honest}"
+
+
+async def _crowds(caller: Caller, size: int, port: int, request: bytes, status: int) -> None:
+    """So many networks, one after the other, that keep all connections that they can get."""
+    async with AsyncExitStack() as stack:
+        for number in range(1, size + 1):
+            one, taken, is_served = _in_network(caller, number), 0, True
+            while is_served and taken < _MOST:
+                is_served = all(
+                    await asyncio.gather(*(_keep(one, stack, port, request, status) for _ in range(100)))
+                )
+                taken += 100
+        async with _in_network(caller, size + 1).connected(port) as connection:
+            await connection.send(request)
+            honest = await connection.reply(30, is_head=True)
+            assert honest.status == status, f"an honest client beside {size} networks: {honest}"
+
+
+async def _keep(caller: Caller, stack: AsyncExitStack, port: int, request: bytes, status: int) -> bool:
+    """Whether one more connection is served; it stays open."""
+    try:
+        connection = await stack.enter_async_context(caller.connected(port))
+    except OSError:
+        return False
+    await connection.send(request)
+    return (await connection.reply(30, is_head=True)).status == status
+
+
+async def _crowds_at_ingress(caller: Caller, size: int) -> None:
+    await _crowds(caller, size, caller.target.http_port, b"TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 405)
+
+
+async def _crowds_at_gateway(caller: Caller, size: int) -> None:
+    request = UPGRADE.format(query="", host=HOST, key="AAAAAAAAAAAAAAAAAAAAAA==", extra="").encode()
+    await _crowds(caller, size, caller.target.ws_port, request, 101)
+
+
+def _in_network(caller: Caller, number: int) -> Caller:
+    """As `caller`, in a network of that number."""
+    first, second, third, last = caller.source.split(".")
+    return replace(caller, source=f"{first}.{second}.{(int(third) + number) % 250}.{last}")
 
 
 async def _slow_bodies(caller: Caller, size: int) -> None:
@@ -577,6 +618,10 @@ ATTACKS = (
     Attack("large heads", "stranger", "gone with their callers", _large_heads, 3_000, cpu_s=4.0),
     Attack("connections of one address", "stranger", "others are served", _crowd_of_one, 2_000, cpu_s=4.0,
            growth_bytes=200 * MIB),
+    Attack("connections of networks", "stranger", "others are served", _crowds_at_ingress, 4, cpu_s=8.0,
+           growth_bytes=200 * MIB, is_most=True),
+    Attack("sockets of networks", "stranger", "others are served", _crowds_at_gateway, 4, cpu_s=8.0,
+           growth_bytes=200 * MIB, is_most=True),
     Attack("slow readers", "stranger", "others get their lists", _slow_readers, 12, cpu_s=6.0,
            growth_bytes=200 * MIB),
     Attack("filled storage", "stranger", "who has a token can store and delete", _filled_storage, 60,

@@ -14,7 +14,7 @@ import orjson
 from tests.attack.target import HOST, Target
 
 WAIT_S = 60.0
-_UPGRADE = (
+UPGRADE = (
     "GET /api/v1/ws{query} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n{extra}\r\n"
 )
@@ -170,7 +170,7 @@ class Caller:
         """A WebSocket."""
         async with self.connected(self.target.ws_port, buffer_bytes=1 << 22) as connection:
             key = base64.b64encode(os.urandom(16)).decode()
-            await connection.send(_UPGRADE.format(query=query, host=host, key=key, extra=extra).encode())
+            await connection.send(UPGRADE.format(query=query, host=host, key=key, extra=extra).encode())
             reply = await connection.reply(is_head=True)
             assert reply.status == 101, reply
             yield connection

@@ -559,11 +559,17 @@ def test_there_is_room_for_ten_thousand_kept_connections(ingress: Ingress) -> No
 
 
 async def keep_many(port: int, count: int) -> None:
-    """Each of so many connections has a reply, and a second one when all are open."""
+    """Each of so many connections has a reply, and a second one when all are open.
+
+    They come from ten networks, because one alone gets half of what there is.
+    """
     connections = []
     for begin in range(0, count, 200):
         opened = await asyncio.gather(
-            *(asyncio.open_connection("127.0.0.1", port) for _ in range(begin, begin + 200))
+            *(
+                asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.{at % 10}.2", 0))
+                for at in range(begin, begin + 200)
+            )
         )
         connections += opened
         await asyncio.gather(*(ask(*each) for each in opened))
@@ -603,6 +609,24 @@ def test_connections_of_one_address_are_limited_and_those_of_a_front_door_are_no
             assert is_served(limited.port, "127.0.0.7", stack)
     finally:
         limited.end()
+
+
+def test_networks_that_take_all_they_can_get_leave_room_for_the_next_one() -> None:
+    connections = 300
+    scarce = Ingress(HTTP_CONNECTIONS=str(connections))
+    try:
+        scarce.run({})
+        with ExitStack() as stack:
+            held: list[int] = []
+            for network in range(1, 13):  # one after the other, each from many addresses
+                sources = [f"127.0.{network}.{1 + at}" for at in range(150)]
+                held.append(sum(is_served(scarce.port, source, stack) for source in sources))
+                assert connections - sum(held) >= connections // (network + 1), held
+            assert abs(held[0] - 0.38 * connections) < 3, held
+            assert is_served(scarce.port, "127.0.99.1", stack)
+            assert is_served(scarce.ops_port, "127.0.1.1", stack)
+    finally:
+        scarce.end()
 
 
 def is_served(port: int, source: str, stack: ExitStack, header: bytes = b"") -> bool:

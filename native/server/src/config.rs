@@ -58,7 +58,7 @@ pub struct Config {
     pub lag_ms: u64,
     pub connections: usize,
     /// Connections from one IPv4 address, or from one IPv6 /64 network, which is what a household or a host is
-    /// assigned.
+    /// assigned. With such a limit, networks have one too: see `shares`.
     pub connections_per_address: usize,
     /// Addresses exempt from that limit.
     pub unlimited_addresses: Vec<Network>,

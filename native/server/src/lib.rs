@@ -30,6 +30,7 @@
 //! | `run` | starting, draining and stopping a server; handling of a loop that panics |
 //! | `event_loop` | one turn: wait, read, take commands, send, broadcast; how long each may take |
 //! | `life`, `refusals` | the life of a connection: accepted, admitted or refused, closed, removed |
+//! | `shares` | how many connections one address, and one network, may have |
 //! | `loop_state`, `connection` | the state of a loop, and of one connection |
 //! | `outbox` | output for a single connection: replies, notices, control frames |
 //! | `tls` | encryption of connections, where the server has a certificate |
@@ -66,6 +67,7 @@ mod responder;
 mod run;
 mod send;
 mod shared;
+mod shares;
 mod sys;
 mod tls;
 mod topics;
@@ -83,7 +85,8 @@ pub use refusals::{NoRoom, Refusal};
 pub use responder::{Respond, Responder};
 pub use run::{Server, StartError};
 pub use send::Way;
-pub use shared::{Counters, Shared, household};
+pub use shared::{Counters, Shared};
+pub use shares::household;
 pub use sys::Wake;
 pub use tls::{Certificate, CertificateError};
 pub use topics::{Access, SharedLog};

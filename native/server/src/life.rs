@@ -39,7 +39,7 @@ impl<H: Handler> Core<H> {
         let tls = self.shared.begin_tls();
         if tls.is_none() && self.shared.speaks_tls() {
             if counted {
-                self.shared.leave(address);
+                self.shared.shares.leave(address);
             }
             return;
         }
@@ -47,7 +47,7 @@ impl<H: Handler> Core<H> {
         let id = self.connections.id(slot);
         if self.poll.add_connection(&socket, id.0).is_err() {
             if counted {
-                self.shared.leave(address);
+                self.shared.shares.leave(address);
             }
             self.connections.give_back(slot);
             return;
@@ -216,7 +216,7 @@ impl<H: Handler> Core<H> {
         self.note_closed(slot);
         let connection = self.connections.at(slot);
         if connection.peer.is_counted {
-            self.shared.leave(connection.peer.address);
+            self.shared.shares.leave(connection.peer.address);
         }
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.waiting_bytes -= self.connections.at(slot).weight as usize;

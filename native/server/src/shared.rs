@@ -1,19 +1,19 @@
 //! The state that the loops of a server share.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::config::{Config, is_among};
+use super::config::Config;
 use super::connection::ConnId;
 use super::figures::{Closes, Delays, Probe};
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
 use super::refusals::Refusal;
 use super::send::Way;
+use super::shares::Shares;
 use super::tls::{Certificate, Tls};
 
 /// Counters since the start; each loop adds to them as it goes.
@@ -59,7 +59,7 @@ pub struct Shared<C> {
     pub send_way: Arc<Lock<Way>>,
     /// For new connections; None where the server speaks no TLS.
     certificate: Lock<Option<Certificate>>,
-    addresses: Lock<HashMap<IpAddr, usize>>,
+    pub(super) shares: Shares,
     /// For each loop and slot, the generation plus one of the open connection there, else 0.
     open: Vec<Lock<Vec<u32>>>,
     started: Instant,
@@ -83,6 +83,7 @@ impl<C> Shared<C> {
     pub fn new(config: Config, loops: usize) -> std::io::Result<Self> {
         Ok(Self {
             certificate: Lock::new(config.certificate.clone()),
+            shares: Shares::new(&config),
             config,
             mailboxes: (0..loops)
                 .map(|_| Mailbox::open())
@@ -96,7 +97,6 @@ impl<C> Shared<C> {
                 name: "send",
                 reason: "no loop runs yet".to_owned(),
             })),
-            addresses: Lock::default(),
             open: (0..loops).map(|_| Lock::default()).collect(),
             started: Instant::now(),
             started_wall_ms: AtomicU64::new(system_ms()),
@@ -218,69 +218,9 @@ impl<C> Shared<C> {
         slots[at] = if is_open { id.generation() + 1 } else { 0 };
     }
 
-    /// Whether connections of `address` are counted.
-    pub(super) fn is_limited(&self, address: IpAddr) -> bool {
-        self.config.connections_per_address > 0
-            && !is_among(address, &self.config.unlimited_addresses)
-    }
-
-    /// Counts a connection of `address` and returns how many it has now. None when it already has `spare` more than its
-    /// limit: this one is not counted.
-    pub(super) fn enter(&self, address: IpAddr, spare: usize) -> Option<usize> {
-        let mut addresses = self.addresses.lock();
-        let count = addresses.entry(household(address)).or_default();
-        if *count >= self.config.connections_per_address.saturating_add(spare) {
-            return None;
-        }
-        *count += 1;
-        Some(*count)
-    }
-
-    pub(super) fn leave(&self, address: IpAddr) {
-        let mut addresses = self.addresses.lock();
-        let household = household(address);
-        if let Some(count) = addresses.get_mut(&household) {
-            *count -= 1;
-            if *count == 0 {
-                addresses.remove(&household);
-            }
-        }
-    }
-}
-
-/// The unit in which clients are assigned addresses: one IPv4 address, or 64 bits of IPv6 (RFC 6177).
-#[must_use]
-pub fn household(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) >> 64 << 64).into(),
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::config::Network;
-    use super::*;
-
-    #[test]
-    fn an_address_has_its_share_and_no_more() {
-        let config = Config {
-            connections_per_address: 2,
-            unlimited_addresses: Network::parse("10.0.0.0/8").into_iter().collect(),
-            ..Config::default()
-        };
-        let shared = Shared::<()>::new(config, 1).expect("descriptors");
-        let ip = |text: &str| -> IpAddr { text.parse().expect("a literal address") };
-        assert!(shared.is_limited(ip("9.9.9.9")) && !shared.is_limited(ip("10.1.2.3")));
-        let (one, near, far) = (ip("2001:db8::1"), ip("2001:db8::2"), ip("2001:db8:0:1::1"));
-        assert_eq!(shared.enter(one, 1), Some(1));
-        assert_eq!(shared.enter(near, 1), Some(2));
-        assert_eq!(shared.enter(near, 1), Some(3));
-        assert_eq!(shared.enter(one, 1), None);
-        assert_eq!(shared.enter(far, 0), Some(1));
-        shared.leave(near);
-        shared.leave(near);
-        assert_eq!(shared.enter(one, 0), Some(2));
-        assert_eq!(shared.enter(one, 0), None);
+    /// Counts an open connection with `address`, its client behind a proxy; false where that has its share already.
+    pub(super) fn takes(&self, address: IpAddr) -> bool {
+        let others = self.connections.load(Ordering::Relaxed).saturating_sub(1);
+        self.shares.enter(address, others, 0).is_some()
     }
 }

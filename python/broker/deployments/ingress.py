@@ -1,9 +1,9 @@
 """HAProxy's configuration: two frontends of our own in front of Ray Serve's applications.
 
 The public one listens where clients come. It gives each request an id, bounds how long a head and a body may
-take and how many connections and long bodies one address may have, and writes the address of the caller into
-a header that replicas believe by a secret (`broker.rest.callers`). The other one is for operators: it alone
-leads to `/metrics`, `/readyz` and the routes.
+take, how many connections and long bodies one address may have and how many connections one network, and
+writes the address of the caller into a header that replicas believe by a secret (`broker.rest.callers`). The
+other one is for operators: it alone leads to `/metrics`, `/readyz` and the routes.
 
 Every reply is ours. What HAProxy says by itself has the product's error body. A reply from behind without our
 `X-Content-Type-Options` is Ray Serve's, or its server's, and is exchanged. While no replica can take a
@@ -91,6 +91,7 @@ _SPARE_S = 5.0  # beyond the time that the API gives itself, so that it answers 
 _LONG_BODY_BYTES = 15_000  # what fits into HAProxy's buffer beside a head; shorter ones reach replicas whole
 _REPLICA_SHARE = 0.1  # of the descriptors: connections to replicas, which clients share, listeners, checks
 _TOO_FEW = 100
+_TABLE = "stick-table type ipv6 size 200k expire 60s store conn_cur"
 
 # Every status that HAProxy can make by itself (configuration manual, `http-error`).
 _STATUSES = (400, 401, 403, 404, 405, 407, 408, 410, 413, 421, 422, 425, 429, 500, 501, 502, 503, 504)
@@ -169,8 +170,8 @@ def write_config(
     if connections < _TOO_FEW:
         raise IngressFault(f"the ingress may open {descriptors} files, which is too few; raise `ulimit -n`")
     doors = [
-        _public(settings, ray.applications, certificate, has_gateway=gateway is not None),
-        _operations(settings, ray.applications),
+        _public(settings, connections, ray.applications, certificate, has_gateway=gateway is not None),
+        _operations(settings, connections, ray.applications),
     ]
     sections = [
         _globals(ray, threads, connections),
@@ -230,7 +231,12 @@ def _defaults(settings: Settings) -> list[str]:
 
 
 def _public(
-    settings: Settings, applications: Sequence[Application], certificate: Path, *, has_gateway: bool
+    settings: Settings,
+    connections: int,
+    applications: Sequence[Application],
+    certificate: Path,
+    *,
+    has_gateway: bool,
 ) -> list[str]:
     # Rules of a session see the address of a PROXY header, those of a connection the proxy's. The latter cost
     # least where connections are refused, so they are kept where no such header can come.
@@ -241,7 +247,7 @@ def _public(
         *_encrypted(settings, certificate),
         *_proxy_headers(settings.proxy_protocol),
         *_front_door(settings.trusted_proxies, level),
-        *_counted(settings, level),
+        *_counted(settings, connections, PUBLIC, level),
         *_silence(),
         *_requests(),
         *(
@@ -261,13 +267,13 @@ def _encrypted(settings: Settings, certificate: Path) -> list[str]:
     return [f"    bind {place} ssl crt {certificate} ssl-min-ver TLSv1.2 alpn http/1.1"]
 
 
-def _operations(settings: Settings, applications: Iterable[Application]) -> list[str]:
+def _operations(settings: Settings, connections: int, applications: Iterable[Application]) -> list[str]:
     routes = orjson.dumps({application.prefix: application.name for application in applications}).decode()
     answer = f"content-type application/json lf-string {_text(routes)} hdr X-Request-Id %[var(txn.id)]"
     return [
         f"frontend {OPERATIONS} from ours",
         f"    bind {_place(settings.ops_host, settings.operations_port)} proto h1",
-        *_counted(settings),
+        *_counted(settings, connections, OPERATIONS),
         *_silence(),
         *_requests(),
         f"    http-request return status 200 {answer} {_header(NO_SNIFF)} if {{ path /-/routes }}",
@@ -280,7 +286,12 @@ def _tables() -> list[str]:
     nothing = _answer("http-request", _Body(503, Unavailable.name, _NO_REPLICA, (("Retry-After", "1"),)))
     return [
         "backend uploads from behind",
-        "    stick-table type ipv6 size 100k expire 60s store conn_cur",
+        f"    {_TABLE}",
+        *(
+            line
+            for door in (PUBLIC, OPERATIONS)
+            for line in (f"backend {_networks(door)} from behind", f"    {_TABLE}")
+        ),
         "backend nothing from behind",
         f"    {nothing}",
     ]
@@ -498,15 +509,30 @@ def _front_door(networks: Iterable[str], level: str) -> list[str]:
     return [f"    tcp-request {level} set-var(sess.front) bool(true) if {{ src {listed} }}"] if listed else []
 
 
-def _counted(settings: Settings, level: str = "connection") -> list[str]:
-    """How many connections one address may have at a door; both doors share what HAProxy may have."""
+def _counted(settings: Settings, connections: int, door: str, level: str = "connection") -> list[str]:
+    """How many connections one address and one network may have at a door.
+
+    An address has a fixed limit, and a network one that shrinks with the square of the share that is free, so
+    that some always are; gateways count likewise, and `native/server/src/shares.rs` has the reasons. Both
+    doors share what HAProxy may have.
+    """
     limit = settings.http_connections_per_address
+    a_client = "unless { var(sess.front) -m found }"
     counted = [
-        "    stick-table type ipv6 size 200k expire 60s store conn_cur",
-        f"    tcp-request {level} track-sc0 src,ipmask(32,64) unless {{ var(sess.front) -m found }}",
+        f"    {_TABLE}",
+        f"    tcp-request {level} track-sc0 src,ipmask(32,64) {a_client}",
         f"    tcp-request {level} reject if {{ sc0_conn_cur gt {limit} }}",
+        f"    tcp-request {level} track-sc2 src,ipmask(24,48) table {_networks(door)} {a_client}",
+        f"    tcp-request {level} set-var(sess.others) fe_conn({OPERATIONS if door == PUBLIC else PUBLIC})",
+        f"    tcp-request {level} set-var(sess.free) fe_conn,add(sess.others),neg,add({connections + 1})",
+        f"    tcp-request {level} set-var(sess.limit) var(sess.free),mul(sess.free),div({connections})",
+        f"    tcp-request {level} reject if {{ sc2_conn_cur gt 1 }} {{ sc2_conn_cur,sub(sess.limit) gt 0 }}",
     ]
     return counted if limit else []
+
+
+def _networks(door: str) -> str:
+    return f"networks-of-{door}"
 
 
 def _requests() -> list[str]:

@@ -77,13 +77,15 @@ impl<H: Handler> EventLoop<H> {
         // The client behind a proxy is not known yet.
         let awaits_proxy = is_among(peer, &config.proxy_protocol);
         let is_proxy = awaits_proxy || is_among(peer, &config.trusted_proxies);
-        let counted = shared.is_limited(peer) && !is_proxy;
+        let counted = shared.shares.is_limited(peer) && !is_proxy;
         if counted {
-            let Some(count) = shared.enter(peer, POLITE_REFUSALS_AN_ADDRESS) else {
-                return refuse_unread(&socket, NoRoom::Address, &shared);
-            };
-            if count > config.connections_per_address {
-                turned_away = Some(NoRoom::Address);
+            match shared
+                .shares
+                .enter(peer, connections, POLITE_REFUSALS_AN_ADDRESS)
+            {
+                None => return refuse_unread(&socket, NoRoom::Address, &shared),
+                Some(0) => {}
+                Some(_) => turned_away = Some(NoRoom::Address),
             }
         }
         self.core
@@ -284,10 +286,10 @@ impl<H: Handler> EventLoop<H> {
         peer.address = source.to_canonical();
         // A proxy may stand behind another one.
         let is_proxy = is_among(peer.address, &shared.config.trusted_proxies);
-        if is_proxy || !shared.is_limited(peer.address) {
+        if is_proxy || !shared.shares.is_limited(peer.address) {
             return true;
         }
-        peer.is_counted = shared.enter(peer.address, 0).is_some();
+        peer.is_counted = shared.takes(peer.address);
         if !peer.is_counted {
             self.core.refuse(slot, &Refusal::no_room(NoRoom::Address));
             return false;
@@ -355,8 +357,8 @@ impl<H: Handler> EventLoop<H> {
             &config.trusted_proxies,
         );
         // A proxy that names no client is not a client either, and not subject to a client's limit.
-        if connection.peer.address != peer && shared.is_limited(connection.peer.address) {
-            if shared.enter(connection.peer.address, 0).is_none() {
+        if connection.peer.address != peer && shared.shares.is_limited(connection.peer.address) {
+            if !shared.takes(connection.peer.address) {
                 self.core.refuse(slot, &Refusal::no_room(NoRoom::Address));
                 return;
             }
