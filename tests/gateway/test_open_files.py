@@ -55,7 +55,8 @@ def test_who_comes_over_the_limit_of_open_files_is_told_so() -> None:
         assert server.stdout.readline() == b"connections_limited_by_open_files 200 1000000\n"
         port = int(server.stdout.readline())
         for number in range(500):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            source = f"127.{number // 250}.{number % 250}.1"  # a network of its own, each of which has one
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20, (source, 0)))
             client.sendall(_HANDSHAKE)
             with client.makefile("rb") as answer:
                 assert answer.readline()[:12] == (b"HTTP/1.1 101" if number < 200 else b"HTTP/1.1 503")
