@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from broker.domain.values import (
     MAX_INTEGER,
     Id,
     Integer,
+    Model,
     Name,
     Time,
     format_ms,
@@ -123,3 +125,21 @@ def test_a_name_ends_at_a_thousand_characters() -> None:
 )
 def test_an_account_is_a_dns_label(name: str, allowed: bool) -> None:
     assert is_account_name(name) is allowed
+
+
+def test_what_a_newer_version_has_written_can_be_read() -> None:
+    """An old process reads it during an upgrade; from a client the same field is refused."""
+
+    class Part(Model):
+        size: int
+
+    class Whole(Model):
+        part: Part
+
+    written = {"part": {"size": 1, "colour": "red"}, "time": 7}
+    for data in (written, orjson.dumps(written)):
+        assert Whole.read(data) == Whole(part=Part(size=1))
+    with pytest.raises(ValidationError):
+        Whole.read({"part": {"size": "1"}})
+    with pytest.raises(ValidationError):
+        Whole.model_validate(written)

@@ -80,6 +80,21 @@ async def test_changes_are_told_in_order(owner: Owner, dsn: str) -> None:
     }
 
 
+async def test_what_a_newer_version_writes_is_told(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open(Follow(1, TOPIC, None))
+    await create_programs(dsn, ["new"])
+    await fetch(
+        dsn,
+        "INSERT INTO program_changes (account, change, program, time)"
+        ' SELECT account, \'updated\', program::jsonb || \'{"name": "Final", "fieldOfTomorrow": 1}\', time'
+        " FROM program_changes WHERE program->>'id' = 'new'",
+    )
+    owner.nudge("demo")
+    entries = await gateway.until(1, 2)
+    assert [orjson.loads(entry.params)["program"]["name"] for entry in entries] == ["new", "Final"]
+
+
 async def test_lost_nudge_costs_a_second(owner: Owner, dsn: str) -> None:
     gateway = Gateway(owner)
     await gateway.open(Follow(1, TOPIC, None))

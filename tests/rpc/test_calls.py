@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, get_type_hints
 
 import pytest
+from pydantic import create_model
 
 from broker.domain.audit import Actor
-from broker.domain.programs import Access
+from broker.domain.programs import Access, Program
 from broker.domain.users import Role
 from broker.errors import BrokerError, Conflict, FieldFault, InternalError, MethodNotAllowed, Unavailable
 from broker.owners.actor import OwnerActor
@@ -117,6 +118,13 @@ def test_fields_of_a_program_that_were_not_set_are_not_set_on_arrival() -> None:
     sent = program("p", metadata=None)
     (received,) = back(OWNER_CALLS, "submit", [sent])
     assert received.model_fields_set == sent.model_fields_set
+
+
+def test_fields_that_a_newer_version_adds_to_a_program_are_left_out() -> None:
+    newer = create_model("Program", __base__=Program, field_of_tomorrow=(int, ...))
+    sent = program("p")
+    written = newer.model_validate(sent.model_dump(exclude_unset=True) | {"field_of_tomorrow": 1})
+    assert back(OWNER_CALLS, "submit", [written]) == [sent]
 
 
 def test_all_answers_arrive_as_they_were() -> None:

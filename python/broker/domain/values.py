@@ -5,10 +5,11 @@ strict mode cannot. A rule about a kind of value stands here once and nowhere el
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -51,6 +52,19 @@ class Model(BaseModel):
         serialize_by_alias=True,
         json_schema_serialization_defaults_required=True,  # a reply has all of its fields
     )
+
+    @classmethod
+    def read(cls, written: bytes | Mapping[str, Any]) -> Self:
+        """What the product itself has written, as JSON or as its object.
+
+        Fields that only a newer version knows are left out: it runs beside this one during an upgrade.
+
+        Raises:
+            ValidationError: it is no such model.
+        """
+        if isinstance(written, bytes):
+            return cls.model_validate_json(written, extra="ignore")
+        return cls.model_validate(written, extra="ignore")
 
 
 def without_excess(model: type[BaseModel], raw: Any) -> Any:

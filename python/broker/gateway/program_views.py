@@ -100,7 +100,7 @@ def _may_see(reader: Principal, program: Program) -> bool:
 
 def _program(params: bytes) -> Program:
     """The program that a notification is about."""
-    return Program.model_validate(_stored(orjson.loads(params)["program"]), by_alias=True)
+    return Program.read(_stored(orjson.loads(params)["program"]))
 
 
 def _stored(program: dict[str, object]) -> dict[str, object]:

@@ -55,6 +55,6 @@ class ProgramsChannel(TailedChannel):
 def _notice_json(row: ProgramChangeRow) -> bytes:
     fields = orjson.loads(row.program)
     fields.pop("live", None)
-    resource = ProgramResource.of(Program.model_validate(fields), row.time_ms)
+    resource = ProgramResource.of(Program.read(fields), row.time_ms)
     program = orjson.Fragment(resource.model_dump_json())
     return orjson.dumps({"channel": PROGRAMS_CHANNEL, "change": row.change, "program": program})

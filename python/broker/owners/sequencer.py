@@ -380,7 +380,7 @@ def _read_reply(command: Command, result: bytes) -> CommandReply:
     if isinstance(command, UpdateEvent):
         return result
     if isinstance(command, UpdateProgram):
-        return Program.model_validate_json(result)
+        return Program.read(result)
     if isinstance(command, AdoptImport):
         deleted, imported, epoch = orjson.loads(result)
         return Imported(deleted=deleted, imported=imported, epoch=epoch)

@@ -14,8 +14,8 @@ Types that MessagePack does not know travel as data under a tag: an error by its
 among ours (`broker.errors.error_class`), a Pydantic model as its JSON, validated again. A union of several
 classes needs a tag each: such classes are `Carried`.
 
-A field may be added at the end of a `Carried` class, or to a dataclass, with a default: processes with it and
-without it understand each other. Any other change of what travels needs a new `wire.VERSION`.
+A field may be added at the end of a `Carried` class, or to a dataclass or a model, with a default: processes
+with it and without it understand each other. Any other change of what travels needs a new `wire.VERSION`.
 """
 
 import inspect
@@ -229,7 +229,7 @@ class Calls(Generic[T]):
             return data
         if not (isinstance(data, list) and len(data) == 3 and self._models.get(data[1]) is kind):
             raise ValueError(f"not a {kind.__name__}")
-        return self._models[data[1]].model_validate_json(data[2])
+        return self._models[data[1]].read(data[2])
 
     def _revive(self, value: Any) -> Any:
         """The value with objects in the place of data, which is the value itself or members of a list."""
@@ -244,7 +244,7 @@ class Calls(Generic[T]):
             model = self._models.get(value.name)
             if model is None:
                 raise ValueError(f"{value.name} is no model of this contract")
-            return model.model_validate_json(value.json)
+            return model.read(value.json)
         return value
 
 
