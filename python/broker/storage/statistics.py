@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from broker.clock import to_datetime
+from broker.domain.permissions import PUBLISHERS
 from broker.domain.programs import Program
 from broker.domain.statistics import (
     FIGURES,
@@ -28,6 +29,7 @@ from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 ONLINE_S = 120.0  # two of the recommended pings; who is silent for longer is not online
 TOP_PROGRAMS = 10
 _HOUR = timedelta(hours=1)
+_PUBLISHERS = sorted(PUBLISHERS)
 _MINUTE = timedelta(minutes=1)
 
 _COLUMNS = ", ".join(FIGURES)
@@ -106,11 +108,11 @@ _SEE = """
 INSERT INTO producers_seen AS s (account, user_id, seen) VALUES ($1, $2, $3)
 ON CONFLICT (account, user_id) DO UPDATE SET seen = greatest(s.seen, excluded.seen)
 """
-# Who is of no project shares none; $3 is NULL for who sees everybody, and $4 sees itself.
+# Who is of no project shares none; $3 is NULL for who sees everybody, $4 sees itself, and $5 may publish.
 _ONLINE = """
 SELECT u.id AS user_id, u.username, s.seen AS last_seen
 FROM producers_seen s JOIN users u ON u.account = s.account AND u.id = s.user_id
-WHERE s.account = $1 AND s.seen > $2 AND u.role IN ('admin', 'producer')
+WHERE s.account = $1 AND s.seen > $2 AND u.role = ANY($5)
     AND ($3::text[] IS NULL OR u.project_ids && $3 OR u.id = $4)
 ORDER BY s.seen DESC, u.id LIMIT 1000
 """
@@ -176,7 +178,7 @@ class Statistics(Repository):
                 _TOP, account, hour_ago, to_datetime(recent_ms), projects, TOP_PROGRAMS
             )
             shared = None if projects is None else [project for project in projects if project]
-            online = await connection.fetch(_ONLINE, account, online_since, shared, viewer)
+            online = await connection.fetch(_ONLINE, account, online_since, shared, viewer, _PUBLISHERS)
         return DashboardFigures(
             minutes,
             live,
