@@ -243,7 +243,7 @@ sanitize: nightly ## The native tests under AddressSanitizer and ThreadSanitizer
 	    TSAN_OPTIONS="suppressions=$(CURDIR)/native/tsan.txt" \
 	    cargo +nightly test --target $(TARGET) -p broker-gateway --features tsan --test threads
 
-leaks: ## 100,000 connections and 2,500 programmes come and go.
+leaks: ## 100,000 connections and 2,500 programs come and go.
 	BROKER_LEAK_ROUNDS=250 cargo test --release --test leaks
 
 hostile: ## How late viewers get their messages while others attack. Needs two cores and root.
@@ -256,7 +256,7 @@ attack: build ## What strangers, tenants, roles and neighbours may try, doubled 
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
 	touch $@
 
-bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, socket-votes, disruption, capacity, page, images, images-quality or http for one other, ARGS for options.
+bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=… for one other (`python -m bench --help` lists them), ARGS for options.
 	$(BIN)/python -m bench $(PART) $(ARGS)
 	$(if $(PART),,$(BIN)/python -m bench http)
 

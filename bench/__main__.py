@@ -3,6 +3,7 @@
     python -m bench [--runs N] [--quick] [--subscribers N …] [--contenders NAME …] [--no-product]
     python -m bench viewers [--count N] …
     python -m bench storms [NAME …] …
+    python -m bench http [--runs N] [--seconds S] [--cases NAME …] [--quick]
     python -m bench owner [--runs N] [--quick]
     python -m bench traces [--runs N] [--quick]
     python -m bench publish [--runs N] [--seconds S] [--quick]
@@ -92,7 +93,9 @@ def main(words: list[str]) -> int:
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="The side-by-side table.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--runs", type=int, default=5, help="runs of each contender; the table has their medians"
     )

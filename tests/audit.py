@@ -37,7 +37,7 @@ EXCEPTIONS = {
     "kubernetes-validate": "Apache",  # 2.0, as its repository says; for the tests, never shipped
     # for the documentation, never shipped; what is under the GPL is an Emacs mode in its source package alone
     "docutils": "Public Domain AND BSD License AND GNU General Public License (GPL)",
-    "kosoku": "",  # names none; for the bench only, never shipped
+    "kosoku": "",  # names none; for the tests only, never shipped
 }
 
 

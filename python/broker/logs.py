@@ -131,7 +131,8 @@ def configure_logs(settings: Settings, part: str) -> None:
     """Send the log of this process where it belongs, everything from `broker` and warnings of libraries.
 
     Args:
-        part: what the process is: `up`, `conductor`, `api`, `gateway`, or the name of a slot.
+        part: what the process is: `up`, `conductor`, `api`, `images`, `faces`, `gateway`, or the name of a
+            slot.
     """
     _process.update(part=part, pid=os.getpid())
     own, lines = _open_handler(settings), _open_handler(settings)

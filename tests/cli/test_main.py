@@ -19,20 +19,6 @@ SCRIPT = "from broker.cli.main import main; main()"
 NOBODY = "http://demo.localhost:9"  # the discard port: nobody listens there
 
 
-def _broker(*arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    import os
-
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environ},
-        check=False,
-        timeout=60,
-    )
-
-
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     text = capsys.readouterr().out

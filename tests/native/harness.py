@@ -55,9 +55,6 @@ class Gateway:
         (upcall,) = self.server.take(1)
         return upcall
 
-    def no_upcall(self) -> bool:
-        return not self.server.take(1)
-
 
 class Client:
     """One JSON-RPC client."""

@@ -59,7 +59,7 @@ async def test_the_first_visitor_of_an_account_counts_in_every_process(
     product.clock.forward_ms += 5_001
     assert (await services.audience.visitors.rules("demo")).secret is None
     other = VisitorAdmission(services.settings, services.clock, services.database)
-    token, _ = issue(await other.secret("demo"), "demo", services.clock.now_ms())
+    token, _ = issue(await other.ensure_secret("demo"), "demo", services.clock.now_ms())
     await other.close()
     assert await vote.count(vote.answer(token)) == (1, 0)
 
@@ -76,12 +76,12 @@ async def test_visitors_count_at_once_after_all_issued_ones_were_dropped(
     rules = await stored.get("demo")
     assert (await services.audience.visitors.rules("demo")).secret == rules.secret
     await stored.change("demo", lambda was: was._replace(secret=None), Actor.operator())
-    by_other, _ = issue(await other.secret("demo"), "demo", services.clock.now_ms())
+    by_other, _ = issue(await other.ensure_secret("demo"), "demo", services.clock.now_ms())
     assert await vote.count(vote.answer(by_other)) == (1, 0)
     await stored.change("demo", lambda was: was._replace(secret=None), Actor.operator())
     own = await visitor(product)
     renewed = await visitor(product, before)
-    secret = await other.secret("demo")
+    secret = await other.ensure_secret("demo")
     await other.close()
     for token in (own, renewed):
         assert len(read(token, secret, "demo", services.clock.now_ms())) == 12

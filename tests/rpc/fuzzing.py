@@ -27,7 +27,6 @@ from broker.voting.counting.calls import COUNTER_CALLS
 from tests.owners.support import delete, program, publish, update
 
 SECRET = bytes(range(32))
-PEER_BYTES = 1 << 16  # far more than a stranger is listened to
 
 
 class Pipe(asyncio.Transport):

@@ -7,7 +7,7 @@ use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 
 /// How many times longer than the lag limit a client may take to read its output if it reads slowly, but reads.
-const UNREAD_FACTOR: u64 = 4;
+const UNREAD_TIME_FACTOR: u64 = 4;
 /// How long a client that is far behind may take nothing. A burst exceeds the limit in a moment, before any client can
 /// have read it, and it is stored in a log that all share: a client that continues to read costs nothing.
 const STALL_MS: u64 = 1_000;
@@ -44,7 +44,7 @@ impl<H: Handler> Core<H> {
         if stalled_ms > lag_ms {
             return true;
         }
-        if now_ms.saturating_sub(connection.out.since.ms()) > lag_ms.saturating_mul(UNREAD_FACTOR) {
+        if now_ms.saturating_sub(connection.out.since.ms()) > lag_ms.saturating_mul(UNREAD_TIME_FACTOR) {
             return true;
         }
         let behind: Vec<(u32, u64, bool)> = connection

@@ -38,6 +38,7 @@
 //! | `following`, `topics` | which connections of a loop follow which log, and from which position |
 //! | `output`, `broadcast`, `catch_up` | from logs to sockets: connections that keep up together, the others one by one |
 //! | `send`, `sys` | ways to send to many sockets, and the few system calls |
+//! | `alive`, `holding` | signs of life; notifications that wait a moment for more |
 //! | `lag`, `wheel` | slow consumers; timers |
 //! | `responder` | a thread beside the loops that answers HTTP requests at a socket file |
 //! | `mailbox`, `shared`, `lock`, `figures`, `config` | shared state; counters and limits |

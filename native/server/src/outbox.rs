@@ -7,7 +7,7 @@ use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 
 /// A client may leave this many times the lag limit of replies unread …
-const UNREAD_FACTOR: usize = 4;
+const UNREAD_BYTES_FACTOR: usize = 4;
 /// … but only this many bytes while the loop's memory is used up, and the same number for calls without a reply. Longer
 /// recoveries then follow as pushes, which wait in the shared log.
 pub(super) const CROWDED_BYTES: usize = 4 << 10;
@@ -92,7 +92,7 @@ impl<H: Handler> Core<H> {
         }
         usize::try_from(self.shared.config.lag_bytes)
             .unwrap_or(usize::MAX)
-            .saturating_mul(UNREAD_FACTOR)
+            .saturating_mul(UNREAD_BYTES_FACTOR)
     }
 
     fn may_answer(&mut self, slot: SlotIndex) -> bool {

@@ -16,8 +16,9 @@ def reload(
 ) -> None:
     """Have the running `broker up` read its settings again, and exchange its processes for some with them.
 
-    Settings that cannot be change nothing. Viewers of each gateway reconnect and recover; publishes and votes
-    wait for a moment, and none is lost. Some settings take effect at the next start only, which it says.
+    If a setting is invalid, nothing changes. Viewers of each gateway reconnect and recover; publishes and
+    votes wait for a moment, and none is lost. Some settings take effect at the next start only; the command
+    lists them.
     """
     from broker.deployments.reload_record import ReloadState, request_reload
 

@@ -197,7 +197,7 @@ class Timeline:
 
     @property
     def _comes_as_it_is(self) -> bool:
-        """Whether there is nothing to be in time with."""
+        """Whether events are handed out as they come: there is neither a position nor a delay."""
         return self._picture.falls_back and not self._delay_ms
 
     @property
@@ -274,7 +274,7 @@ class Timeline:
         self._held.put(events, start_ms, falls_back=self._picture.falls_back)
 
     def _end_of(self, place_ms: float) -> float:
-        """The end of the window around a place; one that ends in the future is read to the end of all."""
+        """The end of the window around a place; infinite if it lies in the future."""
         end_ms = _minute(place_ms) + WINDOW_MS
         return math.inf if end_ms > self._server_ms() else float(end_ms)
 

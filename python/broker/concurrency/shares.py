@@ -39,7 +39,7 @@ class Shares:
 
         Args:
             size: of all together, in whatever is shared.
-            refusal: what one is told who wants more than there is for it.
+            refusal: the message of `Unavailable` where a share or the whole is used up.
         """
         self._free = size
         self._refusal = refusal

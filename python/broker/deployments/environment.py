@@ -172,7 +172,7 @@ def _local_environment(settings: Settings, scratch: Path) -> dict[str, str]:
         # Every worker is an actor of ours; one that waits for work costs 50 MB for nothing.
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",
-        # The one that does wait (`ray_cluster.keep_spare_worker`) is kept, whatever else runs.
+        # The one that does wait (`RayWorkers.keep_spare`) is kept, whatever else runs.
         "RAY_num_workers_soft_limit": "1000",
         # Ray's own is 15: beside one busy process at 0 viewers would get a thirtieth of a core.
         "RAY_worker_niceness": "0",

@@ -25,7 +25,7 @@ applications has these backends:
 - `alone-…`, where each request has a connection of its own, which is never silent, and what no replica has
   seen is given to another one. It is for bodies that do not fit into HAProxy's buffer, which can never be
   repeated, and for all that an old process of HAProxy has left to do, since its list of replicas is not kept;
-- `near-…`, for the page of figures: the replicas of this node only;
+- `near-…`, for `/metrics`: the replicas of this node only;
 - `connect-…`, for `GET /connect` as nearly everybody asks it: the gateway of this node, which answers at a
   socket file (`connect_door`). Other forms of it go to the API, and all of them while the gateway does not
   answer. Such a request changes nothing, so it is repeated whatever happens: a gateway that does not answer
@@ -298,7 +298,7 @@ def _tables() -> list[str]:
 
 
 def _backends(settings: Settings, application: Application, files: Mapping[int, Path]) -> list[list[str]]:
-    """Those of the module's docstring for an application of ours, one for another."""
+    """The backends of the module's docstring for an application of ours; one for any other."""
     checks = [f"    {line}" for line in application.checks]
     if not _is_ours(application):
         servers = [f"    {line}" for line in application.servers]
@@ -397,7 +397,7 @@ def _limits(settings: Settings, application: Application) -> list[str]:
 
 
 def _spared(settings: Settings, application: Application) -> list[str]:
-    """How requests are shared between the replicas, and these. Where one is enough, a second is its spare.
+    """How requests are balanced, and the servers. Where one replica is enough, a second is its spare.
 
     It takes requests when the first one has died, or has as many as it should have at a time: a replica that
     nobody needs costs no time and shares no caches, and what a replica counts for an address is whole. Ray
@@ -439,7 +439,7 @@ def _names(application: Application) -> list[str]:
 
 
 def _near_route(application: Application) -> str:
-    """The page of figures is the node's that is asked, as long as one of its replicas lives."""
+    """Lead `/metrics` to a replica of this node while one is up."""
     near = _names(application)[-1]
     return f"    use_backend {near} if {{ path /metrics }} {{ nbsrv({near}) gt 0 }}"
 

@@ -3,7 +3,16 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from broker.errors import Conflict
+from broker.errors import Conflict, InvalidRequest
+
+MAX_KEY_CHARACTERS = 255
+
+
+def check_key(key: object, field: str) -> str:
+    """A key that a caller gave in `field`. Raises InvalidRequest."""
+    if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_CHARACTERS or not key.isprintable():
+        raise InvalidRequest.of_field(field, f"must be 1 to {MAX_KEY_CHARACTERS} printable characters")
+    return key
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from broker._native import Server
+from broker.domain.idempotency import check_key
 from broker.domain.strict_json import may_have, parse_json
 from broker.domain.users import Principal
 from broker.errors import (
@@ -29,7 +30,7 @@ from broker.gateway.rendering import error_json, joined_json, paged_json, tagged
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import OperationCall
 from broker.operations.context import Context
-from broker.operations.invoke import MAX_KEY_CHARACTERS, check_audience, invoke
+from broker.operations.invoke import check_audience, invoke
 from broker.operations.jsonrpc import MAX_RESULT_BYTES
 from broker.operations.registry import Effect, Operation, Registry
 from broker.operations.results import Json
@@ -262,12 +263,7 @@ def _take_key(operation: Operation, params: dict[str, Any]) -> str | None:
     if operation.effect is not Effect.KEYED:
         return None
     key = params.pop("idempotencyKey", None)
-    if key is None:
-        return None
-    if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_CHARACTERS or not key.isprintable():
-        text = f"must be 1 to {MAX_KEY_CHARACTERS} printable characters"
-        raise InvalidRequest.of_field("idempotencyKey", text)
-    return key
+    return None if key is None else check_key(key, "idempotencyKey")
 
 
 def _take_match(operation: Operation, params: dict[str, Any]) -> str | None:

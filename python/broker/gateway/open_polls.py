@@ -272,7 +272,7 @@ class OpenPolls:
     async def _follow_public(self, key: tuple[str, str]) -> _Program | None:
         """The program, followed from now on; None when it is not public or cannot be followed."""
         try:
-            seen = await self._known.program(*key)  # as of at most a second ago
+            seen = await self._known.find_program(*key)  # as of at most a second ago
             if seen is None or Access(seen.access) is not Access.PUBLIC:
                 return None
             async with asyncio.timeout(OPEN_S):
@@ -311,7 +311,7 @@ class OpenPolls:
         declared = {id_: parse_declaration(orjson.loads(metadata)) for id_, metadata in events.items()}
         measures = {(name.measure_name, name.context_id): name for name in names}
         # They have just been answered; what is deleted meanwhile may be made again.
-        rows = await self._known.rows(program.uid, measures.keys(), declared, lambda _new: None)
+        rows = await self._known.ensure_rows(program.uid, measures.keys(), declared, lambda _new: None)
         rules = await self._visitors.rules(key[0])
         other = NOTHING_DECLARED if has_free_contexts(program.metadata) else None
         facts = {}

@@ -23,7 +23,7 @@ class KeptFrames:
     """The frames that one process keeps, by the number of their request; the oldest goes first."""
 
     def __init__(self, most_bytes: int) -> None:
-        """None is kept.
+        """Keep none yet.
 
         Args:
             most_bytes: of all together.
@@ -55,17 +55,17 @@ class KeptFrames:
         return picture.with_frame(frame)
 
     def take(self, number: int, picture: CheckedPicture) -> CheckedPicture:
-        """The picture, with its frame if that is still here, which it is no longer then."""
+        """The picture with the frame of its request, which is kept no longer; as it was if there is none."""
         frame = self._frames.pop(number)
         return picture if frame is None else picture.with_frame(frame)
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Keep those of these requests no longer."""
+        """Drop the frames of these requests."""
         for number in numbers:
             self._frames.pop(number)
 
     def forget_all(self) -> None:
-        """Keep none."""
+        """Drop all frames."""
         self.forget(list(self._frames))
 
 

@@ -156,7 +156,7 @@ def lay_out(source: Size, options: Options) -> Layout:
 
 
 def target_size(options: Options) -> Size:
-    """The size that a mode gives which needs both sides."""
+    """The target size of a mode that requires both sides."""
     assert options.width is not None, "the parser demands both sides for these modes"
     assert options.height is not None, "the parser demands both sides for these modes"
     return Size(options.width, options.height)

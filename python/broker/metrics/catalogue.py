@@ -1,4 +1,4 @@
-"""Every metric: its name, type, labels and meaning. The page and `docs/metrics.md` are made from it.
+"""Every metric: its name, type, labels and meaning. The page is made of it.
 
 Each sample also has the labels `node`, `process` (the kind of process) and `pid`. No label has a value that a
 caller chooses: operations, outcomes, limits, queues and slots are ours and few. No metric names an account, a
@@ -90,7 +90,7 @@ LOGINS_FAILED = _counter("broker_logins_failed_total", "Log-ins refused because 
 RATE_LIMITED = _counter(
     "broker_rate_limited_total",
     "Requests refused by a rate limit: `login`, `login_failures`, `api_tokens`, `storage`,"
-    " `fetch`, `lists`, `accounts`, `images`, `responses`, `names` of measures, `messages`.",
+    " `fetch`, `lists`, `accounts`, `images`, `visitors`, `responses`, `names` of measures, `messages`.",
     "limit",
 )
 QUOTA_REFUSALS = _counter(

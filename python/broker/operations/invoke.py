@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from broker.domain import permissions
 from broker.domain.callers import caller_of
-from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
+from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated, check_key
 from broker.domain.users import Principal
 from broker.domain.values import without_excess
 from broker.errors import (
@@ -39,8 +39,6 @@ from broker.operations.registry import Effect, Operation
 from broker.operations.rendering import result_json
 from broker.operations.results import Json, Result
 from broker.tracing.contexts import trace_id_of
-
-MAX_KEY_CHARACTERS = 255
 
 _log = logging.getLogger(__name__)
 _Params = TypeVar("_Params", bound=BaseModel)
@@ -204,11 +202,7 @@ def _for_caller(operation: Operation, error: BrokerError) -> BrokerError:
 
 async def _claim(operation: Operation, context: Context, raw: Mapping[str, Any]) -> IdempotencyKey:
     """The caller's key, whichever door it came by and with which token."""
-    key, principal = context.idempotency_key, context.principal
-    if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_CHARACTERS or not key.isprintable():
-        raise InvalidRequest.of_field(
-            "Idempotency-Key", f"must be 1 to {MAX_KEY_CHARACTERS} printable characters"
-        )
+    key, principal = check_key(context.idempotency_key, "Idempotency-Key"), context.principal
     # No subject has a space in it.
     caller = principal.subject or f"address {caller_of(context.address)}"
     said = dict(raw)

@@ -1,8 +1,8 @@
 """The ASGI application of the HTTP door.
 
-One request is one pass through `_serve`: account, route, token, body, `invoke`, reply. It is written as one
-application and not as layers of middleware because every layer costs each publish some microseconds, and a
-layer that runs handlers in another task breaks context variables.
+One request is one pass through `_serve_operation`: account, route, token, body, `invoke`, reply. It is
+written as one application and not as layers of middleware because every layer costs each publish some
+microseconds, and a layer that runs handlers in another task breaks context variables.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from broker.domain.idempotency import MAX_KEY_CHARACTERS
 from broker.domain.values import Model
 from broker.errors import (
     BrokerError,
@@ -15,7 +16,6 @@ from broker.errors import (
     NotAcceptable,
     UnsupportedMediaType,
 )
-from broker.operations.invoke import MAX_KEY_CHARACTERS
 from broker.operations.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,

@@ -30,9 +30,7 @@ pub const ID_BYTES: usize = 256;
 
 pub const PARSE_ERROR: i32 = -32700;
 pub const INVALID_REQUEST: i32 = -32600;
-pub const METHOD_NOT_FOUND: i32 = -32601;
 pub const INVALID_PARAMS: i32 = -32602;
-pub const INTERNAL_ERROR: i32 = -32603;
 
 /// One request or notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,19 +232,6 @@ pub fn write_notification(method: &str, params: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(br#","params":"#);
     out.extend_from_slice(params);
     out.push(b'}');
-}
-
-/// Appends the replies of a batch as one array; writes nothing when there are none.
-pub fn write_batch<'a>(answers: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
-    let mut opening = b'[';
-    for answer in answers {
-        out.push(opening);
-        out.extend_from_slice(answer);
-        opening = b',';
-    }
-    if opening == b',' {
-        out.push(b']');
-    }
 }
 
 /// An error object as JSON text.

@@ -36,7 +36,7 @@ class FacesConfig:
     models: Path | None = None
     detector: str = "ssd"
     min_score: float = 0.5
-    timeout_s: float = 5.0
+    timeout_s: float = 10.0
     waiting: int = 64
     may_use_gpu: bool = False
     threads: int = 0

@@ -51,7 +51,7 @@ class KnownPolls:
         self._findings: SingleFlight[_Some, Mapping[Measure, PollRow]] = SingleFlight()
         self._makings: SingleFlight[_Some, Mapping[Measure, PollRow]] = SingleFlight()
 
-    async def program(self, account: str, program_id: str) -> PollProgram | None:
+    async def find_program(self, account: str, program_id: str) -> PollProgram | None:
         """The program as of at most a second ago; None when there is none."""
         return await self._programs.load(
             (account, program_id), lambda: self._polls.find_program(account, program_id)
@@ -88,7 +88,7 @@ class KnownPolls:
             known.update(self._remembered(program_uid, found))
         return known
 
-    async def rows(
+    async def ensure_rows(
         self,
         program_uid: int,
         wanted: Collection[Measure],

@@ -11,7 +11,7 @@ _PROGRAMS = 10_000  # remembered at a time
 class VoteNews:
     """Nudges the channel `responses:<program>` at most twice a second a program.
 
-    What is swallowed is no loss: the channel looks once a second by itself.
+    A call that is dropped loses nothing: the channel looks once a second by itself. The limit is per process.
     """
 
     def __init__(self, owners: Owners, clock: Clock) -> None:

@@ -53,24 +53,27 @@ class VisitorAdmission:
         await self._rules.close()
 
     async def rules(self, account: str) -> Rules:
-        """Those of an account, as of some seconds ago. Raises NotFound, Unavailable."""
+        """The rules of an account, at most `RULES_S` old. Raises NotFound, Unavailable."""
         return await self._rules.load(account, lambda: self._read(account))
 
     async def rules_now(self, account: str) -> Rules:
-        """Those of an account as they are; who asks during a query shares the next. As `rules`."""
+        """The rules of an account as they are now; calls during a query share the next. As `rules`."""
         rules = await self._read(account)
         self._rules.put(account, rules)
         return rules
 
     def remembered(self, account: str) -> Rules | None:
-        """Those of an account if they are known now; else they are looked up, and known the next time."""
+        """The rules of an account if they are cached; else None, and they are looked up for the next time."""
         rules = self._rules.get(account)
         if rules is None:
             self._rules.begin(account, lambda: self._read(account))
         return rules
 
-    async def secret(self, account: str) -> bytes:
-        """The secret under which visitors of an account are handed out now. Raises NotFound, Unavailable."""
+    async def ensure_secret(self, account: str) -> bytes:
+        """The secret under which visitors of an account are handed out now; the first call makes one.
+
+        Raises NotFound, Unavailable.
+        """
         secret = (await self.rules_now(account)).secret
         if secret is None:
             secret = await self._stored.make_secret(account)

@@ -181,7 +181,9 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     # Find out who votes, and in which polls; a new poll is created here.
     visitors = await _visitors(context, place.program_id, entries, declared, rules)
     wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
-    polls = await audience.known.rows(program.uid, wanted, declared, lambda new: _take_names(context, new))
+    polls = await audience.known.ensure_rows(
+        program.uid, wanted, declared, lambda new: _take_names(context, new)
+    )
     if len(polls) < len(wanted):
         raise await _refusal(context, place, program, entries, polls)
     # Pack the votes, and have the counters count them.
@@ -242,7 +244,7 @@ def _take_names(context: Context, names: int) -> None:
 async def _find_program(context: Context, place: _Place) -> PollProgram:
     """The program, where the caller may answer and the request names its account and project."""
     account, program_id = context.principal.account, place.program_id
-    program = await context.services.audience.known.program(account, program_id)
+    program = await context.services.audience.known.find_program(account, program_id)
     target = Target.UNKNOWN
     if program is not None:
         target = permissions.access_target(context.principal, Access(program.access), program.project_id)
@@ -335,7 +337,7 @@ async def _refusal(
     """Why there is no poll for some entry: its context has as many as it may, or the program is gone."""
     known, account = context.services.audience.known, context.principal.account
     known.forget(account, place.program_id, program.uid, ())
-    now = await known.program(account, place.program_id)
+    now = await known.find_program(account, place.program_id)
     if now is None or now.uid != program.uid:
         return _no_program(place.program_id)
     path = next(path for path, entry in entries if _measure(entry) not in polls)

@@ -91,7 +91,7 @@ async def _reported(context: Context, params: ResponseReportParams) -> list[Poll
     """What the program's polls have counted, for those who may read its project."""
     audience, account = context.services.audience, context.principal.account
     missing = f"there is no program {params.program_id}"
-    program = await audience.known.program(account, params.program_id)
+    program = await audience.known.find_program(account, params.program_id)
     target = Target.UNKNOWN
     if program is not None:
         target = permissions.belonging(context.principal, program.project_id)
@@ -137,7 +137,7 @@ async def _get_results(context: Context, params: ResultsParams) -> Json:
 
 
 async def _read_in_turn(context: Context, params: ResultsParams) -> LiveReply:
-    """What is not remembered is a report like others; whoever asks for the same waits for this one."""
+    """Read results that are not cached, in a list's turn; requests for the same wait for this one."""
     async with context.services.lists.held(context.principal, context.address):
         return await _read_results(context, params)
 
@@ -191,11 +191,11 @@ async def _sealed(context: Context, params: ResultsParams, counts: list[PollCoun
     if not counts:
         # Nobody has answered, so there is no poll yet that could be sealed.
         assert params.program_id is not None, "what is asked is known of one program only"
-        program = await audience.known.program(context.principal.account, params.program_id)
+        program = await audience.known.find_program(context.principal.account, params.program_id)
         asked = await _asked(context, params)
         if program is not None:
             wanted = [(params.response_name, id_) for id_ in asked]
-            rows = await audience.known.rows(program.uid, wanted, asked, lambda _new: None)
+            rows = await audience.known.ensure_rows(program.uid, wanted, asked, lambda _new: None)
             polls = {row.uid for row in rows.values()}
     await audience.final.seal(polls)
     return await _counts(context, params)
@@ -218,7 +218,7 @@ async def _asked(context: Context, params: ResultsParams) -> Mapping[str, Declar
     known = context.services.audience.known
     if params.program_id is None or params.context_id is None:
         return {}
-    program = await known.program(context.principal.account, params.program_id)
+    program = await known.find_program(context.principal.account, params.program_id)
     if program is None or not is_project(params.project_id, program.project_id):
         return {}
     found = await known.contexts(program.uid, [params.context_id])

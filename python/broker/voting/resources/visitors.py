@@ -33,7 +33,7 @@ async def _create_visitor(context: Context, params: CreateVisitorParams) -> Visi
         audience.per_connection.take(context.connection, 1)
     if context.address:
         audience.per_address.take(f"{account}/{caller_of(context.address)}", 1)
-    secret = await audience.visitors.secret(account)
+    secret = await audience.visitors.ensure_secret(account)
     now_ms = context.services.clock.now_ms()
     known = None
     if params.visitor_id is not None:

@@ -224,12 +224,6 @@ fn answers_are_json() {
     out.clear();
     jsonrpc::write_notification("event", b"{}", &mut out);
     assert_eq!(out, br#"{"jsonrpc":"2.0","method":"event","params":{}}"#);
-    out.clear();
-    jsonrpc::write_batch([&b"1"[..], b"2"], &mut out);
-    assert_eq!(out, b"[1,2]");
-    out.clear();
-    jsonrpc::write_batch([], &mut out);
-    assert_eq!(out, b"");
 }
 
 /// Reads the envelope the slow way, from a whole `Value`.
