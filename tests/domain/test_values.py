@@ -143,3 +143,10 @@ def test_what_a_newer_version_has_written_can_be_read() -> None:
         Whole.read({"part": {"size": "1"}})
     with pytest.raises(ValidationError):
         Whole.model_validate(written)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "0001-01-01", "0001-01-01T01:00:00+01:00"])
+def test_the_time_that_means_none_elsewhere_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be later than 0001-01-01T00:00:00Z"):
+        parse_time(text)
+    assert format_time(parse_time("0001-01-01T00:00:00.001Z")) == "0001-01-01T00:00:00.001Z"

@@ -23,6 +23,7 @@ from broker.images.errors import (
     InvalidOptions,
     SourceFailed,
     SourceTimeout,
+    TooCostly,
     UnprocessableImage,
 )
 from broker.images.geometry import Face, Point, Size
@@ -432,6 +433,22 @@ def test_a_picture_that_ends_its_process_is_not_tried_for_those_who_waited(tmp_p
         assert (stage.workers.started, stage.service.counts.crashes) == (2, 1)
 
     run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, memory_bytes=4_096))
+
+
+def test_options_that_cost_too_much_take_no_picture_from_others(tmp_path: Path) -> None:
+    costly = "w=2000,h=2000,fit=scale,f=gif"
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        for path, started in (("", 1), ("", 1), ("/copy", 1)):
+            assert isinstance(await fail(stage, costly, upstream.url(path)), TooCostly)
+            assert stage.workers.started == started
+        for account in ("demo", "other"):
+            assert not (await stage.service.get(Asker(account), "w=50", upstream.url())).is_hit
+        assert isinstance(await fail(stage, costly, upstream.url(), "other"), TooCostly)
+        assert stage.workers.started == 2
+
+    accounts = {"demo": AccountRules(), "other": AccountRules()}
+    run(tmp_path, reply(body=SMALL), work, accounts=accounts, workers=WorkerConfig(processes=1, job_s=0.5))
 
 
 def test_a_picture_that_a_busy_machine_did_not_make_is_tried_again(tmp_path: Path) -> None:

@@ -330,6 +330,21 @@ async def test_good_reply_is_used_again_for_a_while(product: Product, upstream: 
     assert len(upstream.seen) == 2
 
 
+async def test_a_reply_is_no_older_than_the_source_that_asks_allows(
+    product: Product, upstream: Upstream
+) -> None:
+    await configure(product, upstream, cacheSeconds=3_600)
+    await configure(product, upstream, revision="r2", version="2", cacheSeconds=10)
+    await ask(product)
+    product.clock.forward_ms += 5_000
+    young = await ask(product, version="2")
+    assert 4 <= int(young.headers["cache-control"].removeprefix("private, max-age=")) <= 5
+    assert len(upstream.seen) == 1
+    product.clock.forward_ms += 6_000
+    assert (await ask(product, version="2")).headers["cache-control"] == "private, max-age=10"
+    assert len(upstream.seen) == 2
+
+
 async def test_another_request_is_another_reply(product: Product, upstream: Upstream) -> None:
     await configure(product, upstream, cacheSeconds=60, headers={"X-Key": "k"})
     await configure(product, upstream, project="foreign", cacheSeconds=60, headers={"X-Key": "k"})

@@ -39,8 +39,15 @@ def test_a_declaration_is_read_in_full() -> None:
         None,
         [],
         {},
-        {"title": 5, "measureName": [], "options": "ab", "opens": "now", "closes": 1.5, "allowChange": "yes"},
-        {"title": "", "measureName": " ", "options": ["a", 5], "opens": True, "closes": 2**60},
+        {
+            "title": 5,
+            "measureName": [],
+            "options": "ab",
+            "opens": "now",
+            "closes": "nan",
+            "allowChange": "yes",
+        },
+        {"title": "", "measureName": " ", "options": ["a", True], "opens": True, "closes": 2**60},
         {"options": [{"text": "a"}], "allowChange": 1},
         {"options": ["x"] * 1_001},
     ],
@@ -51,6 +58,29 @@ def test_what_is_malformed_counts_as_absent(metadata: object) -> None:
 
 def test_a_thousand_options_can_be_declared() -> None:
     assert len(parse_declaration({"options": ["x"] * 1_000}).options) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (1_000_000_000_000.0, 1_000_000_000_000),
+        (1_000_000_000_000.5, 1_000_000_000_001),
+        ("1000000000000", 1_000_000_000_000),
+        (-0.5, 0),
+        (float("inf"), None),
+        ("", None),
+        (None, None),
+        ([1], None),
+    ],
+)
+def test_times_may_be_written_as_any_number(given: object, meant: int | None) -> None:
+    declared = parse_declaration({"opens": given, "closes": given})
+    assert (declared.opens_ms, declared.closes_ms) == (meant, meant)
+
+
+def test_labels_may_be_numbers() -> None:
+    declared = parse_declaration({"options": [1, {"label": 2.5}, {"label": 3.0}, "four"]})
+    assert declared.options == ("1", "2.5", "3", "four")
 
 
 def test_answers_are_taken_from_opening_to_closing() -> None:

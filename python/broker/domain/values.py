@@ -29,6 +29,7 @@ from broker.errors import MAX_FAULTS
 MAX_INTEGER = 2**53  # the largest magnitude that every JSON reader keeps exact (RFC 8259, section 6)
 MAX_NAME_CHARACTERS = 1_000
 _TIME = "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ"  # in half the time of `isoformat`
+_FIRST_TIME = datetime(1, 1, 1, tzinfo=UTC)
 _TIMES = 1_000  # remembered at a time
 _SECONDS = 100
 _IDS = 10_000
@@ -122,8 +123,16 @@ def parse_time(value: object) -> datetime:
     """Read an ISO 8601 date or datetime with any offset; without one it is UTC.
 
     Raises:
-        ValueError: it is not such a text, or lies outside the years 1 to 9999 in UTC.
+        ValueError: it is not such a text, or lies outside the years 1 to 9999 in UTC; or it is the very first
+            moment of them, which asyncpg stores as `-infinity`, and clients in Go and .NET send for no time.
     """
+    moment = _read_time(value)
+    if moment == _FIRST_TIME:
+        raise ValueError("must be later than 0001-01-01T00:00:00Z")
+    return moment
+
+
+def _read_time(value: object) -> datetime:
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if not isinstance(value, str):

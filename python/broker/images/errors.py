@@ -28,6 +28,10 @@ class DecoderEnded(UnprocessableImage):
     """The process that decoded the picture crashed, or took too long and was ended."""
 
 
+class TooCostly(DecoderEnded):
+    """The picture takes too much processor time with these options; others may be possible."""
+
+
 def invalid_option(name: str, message: str) -> InvalidOptions:
     """The error that names one option and what is allowed for it."""
     return InvalidOptions(f"{name}: {message}", faults=[FieldFault(name, message)])

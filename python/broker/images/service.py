@@ -39,6 +39,7 @@ from broker.images.errors import (
     FacesUnavailable,
     SourceFailed,
     SourceTimeout,
+    TooCostly,
     UnprocessableImage,
     told_of_source,
 )
@@ -451,13 +452,16 @@ class ImageService:
     async def _work(
         self, origin: Origin, asker: Asker, job: Job, source: Source, kept: KeptPicture | None = None
     ) -> tuple[JobReply, bytes]:
-        """Give a job to the processes; a source that ended some is not given to others for a while.
+        """Give a job to the processes; a source that crashed some is not given to others for a while.
 
-        That is looked at again when the job's turn has come: many may wait with the same source.
+        With options that cost too much it is not tried again either; with others it is, or whoever names
+        costly options would take the picture from everybody else. Both are looked at again when the job's
+        turn has come: many may wait with the same source.
         """
+        attempt = f"{source.digest} {job.task} {job.options.text()}"
 
         def check() -> None:
-            error = self._find_end(source)
+            error = self._find_end(source.digest) or self._find_end(attempt)
             if error is not None:
                 raise error
 
@@ -465,14 +469,15 @@ class ImageService:
         try:
             return await self._workers.run(job, source.body, asker, kept, check)
         except DecoderEnded as error:
-            if self._find_end(source) is None:
-                self._ended.put(source.digest, _KnownError(copy(error), origin))
+            ended = attempt if isinstance(error, TooCostly) else source.digest
+            if self._find_end(ended) is None:
+                self._ended.put(ended, _KnownError(copy(error), origin))
                 self.counts.crashes += 1
             raise
 
-    def _find_end(self, source: Source) -> BrokerError | None:
-        """What is remembered of a source that ended processes."""
-        ended = self._ended.get(source.digest)
+    def _find_end(self, name: str) -> BrokerError | None:
+        """What is remembered of a source, or of one with its options, that ended processes."""
+        ended = self._ended.get(name)
         return None if ended is None or self._purges.is_gone(ended.origin) else copy(ended.error)
 
     def _remember(self, key: str, kept: tuple[ResultHead, bytes]) -> None:

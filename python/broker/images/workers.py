@@ -3,10 +3,10 @@
 Each takes one job at a time, so a crash concerns one picture and no other. That picture is tried once more,
 in a new process: the one before may have been damaged by an earlier picture, or ended by a machine short of
 memory. A picture that crashes the new one, too, is to blame. They are forked (`forks`) when they are first
-needed. A process whose job takes too much processor time is ended, and its picture is to blame at once. One
-that takes too long by the clock, or whose job is cancelled, is ended too, whatever it does or waits for; but
-a machine that has no time for it says nothing of the picture. Each is exchanged after so many jobs or so much
-memory, since decoders leak and heaps fragment.
+needed. A process whose job takes too much processor time is ended, and the picture with these options is to
+blame at once. One that takes too long by the clock, or whose job is cancelled, is ended too, whatever it does
+or waits for; but a machine that has no time for it says nothing of the picture. Each is exchanged after so
+many jobs or so much memory, since decoders leak and heaps fragment.
 
 From a preview to the crop that follows, its process keeps the decoded picture, and meanwhile takes other jobs
 if no other process is free. If it is busy when the crop comes, or has ended, another one decodes the source.
@@ -35,7 +35,7 @@ from broker.concurrency.shares import NOBODY, Asker, Shares
 from broker.concurrency.turns import Turns
 from broker.errors import Unavailable
 from broker.images.body_files import BodyFile, send_body
-from broker.images.errors import DecoderEnded, UnprocessableImage
+from broker.images.errors import DecoderEnded, TooCostly, UnprocessableImage
 from broker.images.forks import DecoderConfig, DecoderForks, ForkedDecoder
 from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned, receive_result
 
@@ -150,7 +150,8 @@ class Workers:
             check: called when its turn has come; raises to refuse it, for what has become known meanwhile.
 
         Raises:
-            DecoderEnded: the picture crashed two processes or takes too much processor time.
+            DecoderEnded: the picture crashed two processes.
+            TooCostly: it takes too much processor time with these options.
             UnprocessableImage: it is broken or over a limit.
             Unavailable: too many jobs wait, no process can be started or none gets time, or the pool closes.
         """
@@ -229,7 +230,10 @@ class Workers:
                 ) from error
             if worker.has_taken_too_long():
                 text = f"its process took more than {self._config.job_s:g} s of processor time"
-                raise DecoderEnded("the image cannot be processed", log_text=text) from error
+                raise TooCostly(
+                    "the image takes too long to process; a smaller size or another format may be possible",
+                    log_text=text,
+                ) from error
             self._forks.exchange(worker.process)
             raise _Crashed(f"its process ended: {error!r}") from error
         finally:

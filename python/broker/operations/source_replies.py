@@ -46,7 +46,14 @@ class SourceReply:
 
     fetched: Fetched
     left_s: float
-    is_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A reply, and when it came, in monotonic seconds."""
+
+    fetched: Fetched
+    came_s: float
 
 
 class SourceReplies:
@@ -57,8 +64,8 @@ class SourceReplies:
         self._clock = clock
         self._config = config
         self._busy: Counter[ProjectKey] = Counter()
-        self._kept: TtlCache[bytes, Fetched] = TtlCache(clock, 0, config.cache_bytes, _size)
-        self._single_flight: SingleFlight[bytes, SourceReply] = SingleFlight()
+        self._kept: TtlCache[bytes, _Kept] = TtlCache(clock, 0, config.cache_bytes, _size)
+        self._single_flight: SingleFlight[bytes, Fetched] = SingleFlight()
 
     async def close(self) -> None:
         """End what is under way and close all connections."""
@@ -74,7 +81,7 @@ class SourceReplies:
             project: nothing is shared between two.
             asker: for whom it is fetched, where it is not kept.
             total_s: how long fetching may take.
-            cache_s: how long a good reply may be used again; 0 for not at all.
+            cache_s: how old a good reply may be, whoever had it fetched; 0 for none that is kept.
 
         Raises:
             SlowDown: the project has as many requests under way as it may.
@@ -83,12 +90,15 @@ class SourceReplies:
         if request.method != "GET" or cache_s <= 0:
             return SourceReply(await self._fetch(project, asker, request, total_s), 0)
         key = _key(project, request)
-        kept = self._find(key)
+        kept = self._kept.get(key)
         if kept is not None:
-            return kept
-        return await self._single_flight.run(
+            left_s = kept.came_s + cache_s - self._clock.monotonic_s()
+            if left_s > 0:
+                return SourceReply(kept.fetched, left_s)
+        fetched = await self._single_flight.run(
             key, lambda: self._fetch_and_keep(key, project, asker, request, total_s, cache_s)
         )
+        return SourceReply(fetched, cache_s if _is_good(fetched) else 0)
 
     async def _fetch_and_keep(
         self,
@@ -98,13 +108,12 @@ class SourceReplies:
         request: OutgoingRequest,
         total_s: float,
         cache_s: float,
-    ) -> SourceReply:
+    ) -> Fetched:
         fetched = await self._fetch(project, asker, request, total_s)
-        if not 200 <= fetched.status < 300:
-            return SourceReply(fetched, 0)
-        fetched = replace(fetched, parts=(fetched.body,))  # so that it costs nothing to use again
-        self._kept.put(key, fetched, lasts_s=cache_s)
-        return SourceReply(fetched, cache_s)
+        if _is_good(fetched):
+            fetched = replace(fetched, parts=(fetched.body,))  # so that it costs nothing to use again
+            self._kept.put(key, _Kept(fetched, self._clock.monotonic_s()), lasts_s=cache_s)
+        return fetched
 
     async def _fetch(
         self, project: ProjectKey, asker: Asker, request: OutgoingRequest, total_s: float
@@ -129,16 +138,13 @@ class SourceReplies:
             if not self._busy[project]:
                 del self._busy[project]
 
-    def _find(self, key: bytes) -> SourceReply | None:
-        kept = self._kept.find(key)
-        if kept is None:
-            return None
-        fetched, ends_s = kept
-        return SourceReply(fetched, ends_s - self._clock.monotonic_s(), is_kept=True)
+
+def _is_good(fetched: Fetched) -> bool:
+    return 200 <= fetched.status < 300
 
 
-def _size(fetched: Fetched) -> int:
-    return fetched.body_bytes + _OVERHEAD_BYTES
+def _size(kept: _Kept) -> int:
+    return kept.fetched.body_bytes + _OVERHEAD_BYTES
 
 
 def _key(project: ProjectKey, request: OutgoingRequest) -> bytes:

@@ -6,6 +6,8 @@ An event is the *context* of the answers that name its id. Its metadata declares
 never makes an event unusable; only `visitors` that are malformed are taken for the strictest.
 """
 
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -284,13 +286,28 @@ def _text(value: object) -> str | None:
 
 
 def _ms(value: object) -> int | None:
-    return value if type(value) is int and abs(value) <= MAX_INTEGER else None
+    """Whole milliseconds, rounded up. A text that is a number counts, as it does for the overlays."""
+    try:
+        number = float(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    return math.ceil(number) if abs(number) <= MAX_INTEGER else None  # which NaN is not
 
 
 def _labels(value: object) -> tuple[str, ...]:
     """The labels of options; a list with anything else in it, or longer than answers can name, is none."""
     if not isinstance(value, list) or len(value) > MAX_OPTION + 1:
         return ()
-    labels = [each.get("label") if isinstance(each, dict) else each for each in value]
-    texts = tuple(label for label in labels if isinstance(label, str))
+    labels = [_label(each.get("label") if isinstance(each, dict) else each) for each in value]
+    texts = tuple(label for label in labels if label is not None)
     return texts if len(texts) == len(labels) else ()
+
+
+def _label(value: object) -> str | None:
+    """A text, or a number as it is written."""
+    if isinstance(value, str):
+        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return json.dumps(value).removesuffix(".0") if is_number else None
