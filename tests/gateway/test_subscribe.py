@@ -51,6 +51,22 @@ async def test_subscribing_twice_delivers_once(world: World) -> None:
     assert viewer.told.empty()
 
 
+async def test_subscribing_twice_says_whether_all_since_a_position_was_delivered(world: World) -> None:
+    program = await world.program()
+    await world.publish(program, 3)
+    viewer = await world.join()
+    opened = await viewer.call("subscribe", programId=program)
+    epoch = opened["epoch"]
+    for since, recovered in (
+        ({"epoch": epoch, "seq": 3}, True),
+        ({"epoch": epoch, "seq": 1}, False),
+        ({"epoch": "gone", "seq": 3}, False),
+    ):
+        again = await viewer.call("subscribe", programId=program, since=since)
+        assert (again["seq"], again["recovered"], again["events"]) == (3, recovered, []), since
+    assert (await viewer.call("subscribe", programId=program))["recovered"] is True
+
+
 async def test_unsubscribe_ends_the_pushes(world: World) -> None:
     program, other = await world.program(), await world.program()
     viewer = await world.join()

@@ -319,3 +319,18 @@ async def test_long_lists_are_bounded_in_rate(product: Product) -> None:
         assert len(statuses) > 100
         assert statuses[-1] == 429
         assert (await door.get("/programs/often/events?limit=100")).status_code == 200
+
+
+@pytest.mark.parametrize(("program", "query"), [("whole", "from=-5&to=-4"), ("paged", "to=-4&limit=1")])
+async def test_ranges_by_creation_are_long_lists(product: Product, program: str, query: str) -> None:
+    """All events are read for them, also when none is found."""
+    await numbered(product, program, 3)
+    transport = httpx.ASGITransport(product.app, client=(f"198.51.100.{8 + len(query)}", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost/api/v1") as door:
+        statuses: list[int] = []
+        while 429 not in statuses and len(statuses) < 200:
+            path = f"/programs/{program}/events?includeCreated=true&{query}"
+            statuses.append((await door.get(path)).status_code)
+        assert statuses[:100] == [200] * 100
+        assert statuses[-1] == 429
+        assert (await door.get(f"/programs/{program}/events?{query}")).status_code == 200

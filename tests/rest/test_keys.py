@@ -282,3 +282,20 @@ async def test_another_password_is_another_request(product: Product) -> None:
         assert (first.status_code, again.content) == (200, first.content)
         assert (await door.put(path, json={"password": "another horse"}, headers=key)).status_code == 409
         assert (await door.put(path, json={"name": "Kim"}, headers=key)).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/storage/show", {"id": "matched", "metadata": {}}),
+        ("PUT", "/programs/public", {"name": "R"}),
+        ("DELETE", "/programs/public", None),
+    ],
+)
+async def test_if_match_where_it_does_not_apply_changes_nothing(
+    product: Product, method: str, path: str, body: dict[str, object] | None
+) -> None:
+    """A caller who sends it wants no change of another state than the one that it has read."""
+    async with product.door("admin") as door:
+        answer = await door.request(method, path, json=body, headers={"If-Match": '"gone"'})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "If-Match")

@@ -89,6 +89,7 @@ async def test_same_key_makes_one_project(product: Product) -> None:
         ({"name": "n", "id": "a b"}, "id"),
         ({"name": "n", "id": "x" * 129}, "id"),
         ({"name": "n", "id": "filter"}, "id"),
+        ({"name": "n", "id": "undefined"}, "id"),
         ({"name": "n", "description": "x" * 10_001}, "description"),
         ({"name": "n", "metadata": []}, "metadata"),
         ({"name": "n", "metadata": {"n": 2**53 + 1}}, "metadata.n"),

@@ -105,19 +105,16 @@ impl Gateway {
             Ok(shared_log) => shared_log,
             Err(unready) => return unready.into(),
         };
-        // A connection that already follows gets its position.
+        // A connection that already follows gets its position, and nothing twice: what is between an older position and
+        // its own is not recovered.
         if let Some(cursor) = core.cursor(slot, &shared_log) {
-            let position = Position {
-                cursor,
-                recovered: true,
+            let log = shared_log.log.lock();
+            let recovered = match &start {
+                Start::Since { epoch, seq, .. } => log.after(epoch, *seq) == Some(cursor),
+                Start::Now | Start::History(_) => true,
             };
-            return Outcome::Result(render(
-                &target,
-                &shared_log.log.lock(),
-                &position,
-                cursor,
-                b"",
-            ));
+            let position = Position { cursor, recovered };
+            return Outcome::Result(render(&target, &log, &position, cursor, b""));
         }
         let config = &self.hub.shared().config;
         if core.subscriptions(slot) >= config.subscriptions {

@@ -44,7 +44,9 @@ impl<H: Handler> Core<H> {
         if stalled_ms > lag_ms {
             return true;
         }
-        if now_ms.saturating_sub(connection.out.since.ms()) > lag_ms.saturating_mul(UNREAD_TIME_FACTOR) {
+        if now_ms.saturating_sub(connection.out.since.ms())
+            > lag_ms.saturating_mul(UNREAD_TIME_FACTOR)
+        {
             return true;
         }
         let behind: Vec<(u32, u64, bool)> = connection

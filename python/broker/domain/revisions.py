@@ -24,9 +24,11 @@ _SOURCE_FIELDS = ("id", "name", "type")
 # Without case and separators. A key that has one of them anywhere is one: `accessToken`, `X-Api-Key`,
 # `secretKey`, `passwordHash`. What is removed without need is missed and renamed; what is shown is lost.
 _CREDENTIAL = re.compile(
-    "passw(?:or)?d|passphrase|secret|token|credential|authori[sz]ation"
-    "|(?:api|private|access|signing|encryption)key"
+    "passw(?:or)?d|pwd|passphrase|secret|token|credential|authori[sz]ation|basicauth|bearer|jwt|connectionstring"
+    "|(?:api|private|access|signing|encryption|subscription|account|license|licence)key"
 )
+# And these as a whole name; `author` and `cookieBanner` are none.
+_WHOLE = frozenset({"auth", "cookie", "cookies", "dsn", "sessionid"})
 # Unless it goes on like this: then it is about a credential, or another word.
 _ABOUT = (
     "ary", "ariat", "ive", "ization", "isation", "ize", "ise", "less",  # secretary, tokenizer, passwordless
@@ -159,7 +161,7 @@ def _is_credential(key: str) -> bool:
     # Letter by letter: of a long run of marks the whole would be normalised in quadratic time.
     plain = key if key.isascii() else "".join(unicodedata.normalize("NFKC", letter) for letter in key)
     name = _SEPARATORS.sub("", plain.casefold())
-    return any(_names_one(name, found) for found in _CREDENTIAL.finditer(name))
+    return name in _WHOLE or any(_names_one(name, found) for found in _CREDENTIAL.finditer(name))
 
 
 def _names_one(name: str, found: re.Match[str]) -> bool:

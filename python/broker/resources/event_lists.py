@@ -1,14 +1,15 @@
 """All events of a program, as one list, in pages, or as a document for import.
 
 A list is of one moment, whole or in pages. A whole one is sent as it is read, page by page from the database;
-one that is longer than a page is bounded in number and rate (`broker.operations.long_lists`).
+one that is longer than a page, or for which all events must be read, is bounded in number and rate
+(`broker.operations.long_lists`).
 """
 
 import base64
 import binascii
 import re
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -86,9 +87,15 @@ async def list_events(context: Context, params: ListEventsParams) -> Stream | Js
     headers = _cache_control(context, params, program)
     if params.limit is None and after is None:
         return Stream(_document(context, params.program_id, selected, b"[", b"]"), headers=headers)
-    page = await context.services.events.page(
-        context.principal.account, params.program_id, selected, params.limit or MAX_LIMIT, PAGE_BYTES, after
-    )
+    with _admitted(context) if selected.needs_all else nullcontext():
+        page = await context.services.events.page(
+            context.principal.account,
+            params.program_id,
+            selected,
+            params.limit or MAX_LIMIT,
+            PAGE_BYTES,
+            after,
+        )
     cursor = None
     if page.next is not None:
         cursor = _cursor_of(page.next)
@@ -137,19 +144,24 @@ async def _lines(context: Context, program_id: str, selected: EventRange) -> Asy
 
 async def _pages(context: Context, program_id: str, selected: EventRange) -> AsyncGenerator[list[bytes]]:
     """The events in pages, none of them empty. Raises SlowDown before the first one is there."""
-    async with aclosing(
-        context.services.events.pages(context.principal.account, program_id, selected)
-    ) as pages:
-        first = await anext(pages)
-        if first.next is None:
+    with ExitStack() as stack:
+        if selected.needs_all:
+            stack.enter_context(_admitted(context))
+        pages = context.services.events.pages(context.principal.account, program_id, selected)
+        async with aclosing(pages):
+            first = await anext(pages)
+            if first.next is not None and not selected.needs_all:
+                stack.enter_context(_admitted(context))
             if first.events:
                 yield first.events
-            return
-        with context.services.long_lists.admit(context.principal, context.address):
-            yield first.events
             async for page in pages:
                 if page.events:
                     yield page.events
+
+
+def _admitted(context: Context) -> AbstractContextManager[None]:
+    """Counts a long list while it is read. Raises SlowDown."""
+    return context.services.long_lists.admit(context.principal, context.address)
 
 
 def _next_link(params: ListEventsParams, cursor: str) -> str:

@@ -322,9 +322,9 @@ OPERATIONS = of_resource(
             " past. The list is a snapshot, however long it takes to read. With `limit` the snapshot"
             " is read in pages: as long as there are more, `Link` with `rel=next` (RFC 8288) is the"
             " URL of the next page. If the events have been erased or replaced since the first page,"
-            " the next one is 409. Without `limit`, one address may read {lists_per_address} lists of"
-            " over 200 events concurrently and begin {lists_rate_per_address} per second (burst"
-            " {lists_burst_per_address}), and one account {lists_per_account} and"
+            " the next one is 409. One address may read {lists_per_address} lists of over 200 events without"
+            " `limit`, or of a range with `includeCreated`, concurrently and begin {lists_rate_per_address}"
+            " per second (burst {lists_burst_per_address}), and one account {lists_per_account} and"
             " {lists_rate_per_account} (burst {lists_burst_per_account}), counted separately with and"
             " without a token; 0 is no limit. Over WebSocket `withCursor: true` makes the result an"
             " object of `items` and `cursor`, which is null after the last page.",

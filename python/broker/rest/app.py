@@ -192,13 +192,16 @@ class RestApp(Door):
                 exchange.began_s,
                 {"broker.operation": operation.name, "broker.request_id": exchange.request_id},
             )
+        if_match = header_text(headers, b"if-match")
+        if if_match is not None and operation.effect is not Effect.NONE and not operation.honours_if_match:
+            raise InvalidRequest.of_field("If-Match", "does not apply to this operation")
         context = Context(
             services=services,
             principal=principal,
             request_id=exchange.request_id,
             address=caller.address,
             idempotency_key=header_text(headers, b"idempotency-key"),
-            if_match=header_text(headers, b"if-match"),
+            if_match=if_match,
             body_type=body_type,
             headers=_texts(headers) if route.is_proxy else {},
             accept=accept,

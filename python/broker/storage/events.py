@@ -72,6 +72,11 @@ class EventRange:
     end: int | None = None
     or_created: bool = False
 
+    @property
+    def needs_all(self) -> bool:
+        """Whether every event of the program is read to find these: times of creation have no index."""
+        return self.or_created and not (self.start is None and self.end is None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery:

@@ -34,7 +34,8 @@ function Export({ log }: { log: EventLog }) {
   return (
     <Panel title="Export">
       <p class="hint">
-        All events of the program. The JSON file can be imported, here or into another program.
+        All events of the program. The JSON file can be imported into this program, the NDJSON file
+        into any.
       </p>
       <div class="actions">
         <button

@@ -5,7 +5,6 @@
 
 use std::io::Write;
 
-
 use super::handshake;
 
 /// A comment, which keeps the connection alive and carries no information.
