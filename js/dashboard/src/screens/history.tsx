@@ -34,8 +34,7 @@ function Export({ log }: { log: EventLog }) {
   return (
     <Panel title="Export">
       <p class="hint">
-        All events of the program. The JSON file can be imported into this program, the NDJSON file
-        into any.
+        All events of the program. The JSON file can be imported into this program, the NDJSON file into any.
       </p>
       <div class="actions">
         <button
