@@ -24,11 +24,11 @@ _SOURCE_FIELDS = ("id", "name", "type")
 # Without case and separators. A key that has one of them anywhere is one: `accessToken`, `X-Api-Key`,
 # `secretKey`, `passwordHash`. What is removed without need is missed and renamed; what is shown is lost.
 _CREDENTIAL = re.compile(
-    "passw(?:or)?d|pwd|passphrase|secret|token|credential|authori[sz]ation|basicauth|bearer|jwt|connectionstring"
+    "passw(?:or)?d|pwd|passphrase|secret|token|credential|authori[sz]ation|basicauth|jwt|connectionstring"
     "|(?:api|private|access|signing|encryption|subscription|account|license|licence)key"
 )
 # And these as a whole name; `author` and `cookieBanner` are none.
-_WHOLE = frozenset({"auth", "cookie", "cookies", "dsn", "sessionid"})
+_WHOLE = frozenset({"auth", "bearer", "cookie", "cookies", "dsn", "sessionid"})
 # Unless it goes on like this: then it is about a credential, or another word.
 _ABOUT = (
     "ary", "ariat", "ive", "ization", "isation", "ize", "ise", "less",  # secretary, tokenizer, passwordless
