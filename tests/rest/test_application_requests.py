@@ -121,6 +121,13 @@ async def test_method_reaches_the_upstream(product: Product, upstream: Upstream,
     assert (answer.json()["method"], answer.json()["path"]) == (method, "/api")
 
 
+async def test_if_match_is_the_upstreams(product: Product, upstream: Upstream) -> None:
+    """What the broker refuses for changes of its own, another server may want."""
+    await configure(product, upstream, headers={"If-Match": "of-the-source"})
+    answer = await ask(product, "PUT", json={}, headers={"If-Match": '"mine"'})
+    assert answer.json()["headers"]["if-match"] == '"mine"'
+
+
 async def test_query_body_and_headers_override_key_by_key(product: Product, upstream: Upstream) -> None:
     await configure(
         product,

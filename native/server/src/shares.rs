@@ -123,13 +123,18 @@ mod tests {
         text.parse().expect("a literal address")
     }
 
-    #[test]
-    fn an_address_has_its_share_and_no_more() {
-        let shares = Shares::new(&Config {
-            connections_per_address: 2,
+    fn shares(connections: usize, an_address: usize) -> Shares {
+        Shares::new(&Config {
+            connections,
+            connections_per_address: an_address,
             unlimited_addresses: Network::parse("10.0.0.0/8").into_iter().collect(),
             ..Config::default()
-        });
+        })
+    }
+
+    #[test]
+    fn an_address_has_its_share_and_no_more() {
+        let shares = shares(1_000_000, 2);
         assert!(shares.is_limited(ip("9.9.9.9")) && !shares.is_limited(ip("10.1.2.3")));
         let (one, near, far) = (ip("2001:db8::1"), ip("2001:db8::2"), ip("2001:db8:0:1::1"));
         assert_eq!(shares.enter(one, 0, 1), Some(0));
@@ -147,11 +152,7 @@ mod tests {
     fn networks_that_take_all_they_can_get_leave_some() {
         let connections = 10_000;
         for in_turns in [false, true] {
-            let shares = Shares::new(&Config {
-                connections: connections as usize,
-                connections_per_address: connections as usize,
-                ..Config::default()
-            });
+            let shares = shares(connections as usize, connections as usize);
             let mut open = 0;
             for greedy in 1..=50 {
                 for round in 0..connections {
@@ -170,11 +171,7 @@ mod tests {
 
     #[test]
     fn the_last_place_can_be_used() {
-        let shares = Shares::new(&Config {
-            connections: 100,
-            connections_per_address: 100,
-            ..Config::default()
-        });
+        let shares = shares(100, 100);
         assert_eq!(shares.enter(ip("2001:db8::1"), 98, 0), Some(0));
         assert_eq!(shares.enter(ip("2001:db8:0:1::"), 99, 0), None);
         assert_eq!(shares.enter(ip("2001:db8:1::"), 99, 0), Some(0));
@@ -182,11 +179,7 @@ mod tests {
 
     #[test]
     fn who_has_left_is_forgotten() {
-        let shares = Shares::new(&Config {
-            connections: 1,
-            connections_per_address: 1,
-            ..Config::default()
-        });
+        let shares = shares(1, 1);
         assert_eq!(shares.enter(ip("9.9.9.9"), 0, 0), Some(0));
         assert_eq!(shares.enter(ip("9.9.9.8"), 1, 0), None);
         shares.leave(ip("9.9.9.9"));

@@ -193,7 +193,9 @@ class RestApp(Door):
                 {"broker.operation": operation.name, "broker.request_id": exchange.request_id},
             )
         if_match = header_text(headers, b"if-match")
-        if if_match is not None and operation.effect is not Effect.NONE and not operation.honours_if_match:
+        # A condition that is ignored is worse than one that is refused; another server may honour it.
+        is_ignored = not (operation.honours_if_match or route.is_proxy or operation.effect is Effect.NONE)
+        if if_match is not None and is_ignored:
             raise InvalidRequest.of_field("If-Match", "does not apply to this operation")
         context = Context(
             services=services,
