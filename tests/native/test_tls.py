@@ -499,8 +499,9 @@ def test_unfinished_handshakes_have_bounded_memory(start: Start, file: Path) -> 
         for _ in range(40):
             raws.append(socket.create_connection(("127.0.0.1", gateway.port), WAIT_S))
             raws[-1].sendall(begun)
-        wait_for(lambda: gateway.server.stats()["refused"] > 0)
-        assert gateway.server.stats()["connections"] <= 24
+        # What the others have sent may not have been read yet, when the first one is refused.
+        wait_for(lambda: gateway.server.stats()["refused"] >= 16)
+        wait_for(lambda: gateway.server.stats()["connections"] <= 24)
     finally:
         for raw in raws:
             raw.close()
