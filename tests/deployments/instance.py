@@ -17,7 +17,7 @@ import httpx
 
 from broker.deployments.data_dir import find_scratch
 from broker.deployments.ports import free_port
-from broker.deployments.processes import list_marked
+from broker.deployments.processes import end_marked, list_marked
 from broker.settings import child_environment
 
 PASSWORD = "correct-horse"
@@ -127,12 +127,12 @@ class Instance:
         for pid in pids:
             with suppress(ProcessLookupError):  # it followed its parent
                 os.kill(pid, signal.SIGKILL)
+        end_marked(self._mark())  # also what one of them has started since
         self.process.wait()
 
     def processes(self) -> list[int]:
         """All living processes of the instance but `broker up` itself and PostgreSQL's."""
-        mark = self.data_dir / "instance"
-        return list_marked(mark.read_text()) if mark.exists() else []
+        return list_marked(mark) if (mark := self._mark()) else []
 
     def leaves_nothing(self) -> bool:
         """Whether no process and no file outside of the data directory is left."""
@@ -196,6 +196,10 @@ class Instance:
                 }
             ),
         )
+
+    def _mark(self) -> str:
+        file = self.data_dir / "instance"
+        return file.read_text() if file.exists() else ""
 
     def _postmaster(self) -> int:
         return int((self.data_dir / "postgres" / "data" / "postmaster.pid").read_text().split("\n")[0])

@@ -17,6 +17,17 @@ time.sleep(60)
 """
 
 
+# One that goes on starting others, each of which is soon in the list and a moment before is not.
+BREEDING = """
+import subprocess, time
+import broker.deployments.processes as p
+code = "n=0; while [ $n -lt 1000 ]; do sleep 60 & n=$((n+1)); done"
+subprocess.Popen(["/bin/sh", "-c", code])
+time.sleep(0.1)
+p.end_own_session()
+"""
+
+
 @pytest.fixture
 def mark() -> Iterator[str]:
     mark = secrets.token_hex(16)
@@ -94,6 +105,18 @@ def test_leader_ends_its_own_session_and_no_other(mark: str) -> None:
     assert other.poll() is None
     end_marked(mark)
     other.communicate()
+
+
+def test_what_a_process_starts_while_its_session_is_ended_ends_too(mark: str) -> None:
+    for _ in range(5):
+        subprocess.run(
+            [sys.executable, "-c", BREEDING],
+            env=os.environ | {MARK: mark},
+            timeout=20,
+            check=True,
+            start_new_session=True,
+        )
+        assert list_marked(mark) == []
 
 
 def test_nothing_marked_is_nothing_to_end(mark: str) -> None:

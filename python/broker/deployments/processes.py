@@ -9,7 +9,7 @@ is written down, so none can be mistaken for another's.
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def list_marked(mark: str, session: int | None = None, name: str = MARK) -> list
     if not _PROC.is_dir():
         return []
     wanted = f"{name}={mark}".encode()
-    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    pids = _list_all()
     marked = {pid for pid in pids if _carries(pid, wanted)}
     sessions = {_session_of(pid) for pid in marked} | {session}
     sessions -= {None, os.getsid(0)}
@@ -48,29 +48,39 @@ def list_marked(mark: str, session: int | None = None, name: str = MARK) -> list
 
 def end_marked(mark: str, session: int | None = None, name: str = MARK) -> int:
     """Kill every process of an instance (see `list_marked`); returns how many there were. Blocks."""
+    known = session
+
+    def list_left() -> list[int]:
+        nonlocal known
+        left = list_marked(mark, known, name)
+        known = known or (_session_of(left[0]) if left else None)
+        return left
+
+    return _end(list_left)
+
+
+def end_own_session() -> None:
+    """Kill everything else in the session of this process, if it leads one; for its last moment. Blocks."""
+    own = os.getpid()
+    if os.getsid(0) == own and _PROC.is_dir():
+        _end(lambda: [pid for pid in _list_all() if pid != own and _session_of(pid) == own])
+
+
+def _end(list_left: Callable[[], Sequence[int]]) -> int:
+    """Kill until nobody is left: one may have started another between being listed and being killed."""
     found: set[int] = set()
     deadline_s = time.monotonic() + _PATIENCE_S
-    while (left := list_marked(mark, session, name)) and time.monotonic() < deadline_s:
-        # Again and again: one may have started another between being listed and being killed.
-        session = session or _session_of(left[0])
+    while (left := list_left()) and time.monotonic() < deadline_s:
         found.update(left)
-        _kill(left)
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(_POLL_S)
     return len(found)
 
 
-def end_own_session() -> None:
-    """Kill everything else in the session of this process, if it leads one; for its last moment."""
-    if os.getsid(0) != os.getpid() or not _PROC.is_dir():
-        return
-    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    _kill([pid for pid in pids if pid != os.getpid() and _session_of(pid) == os.getpid()])
-
-
-def _kill(pids: Sequence[int]) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+def _list_all() -> list[int]:
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
 
 
 def _carries(pid: int, wanted: bytes) -> bool:
