@@ -370,7 +370,7 @@ async def filtered(product: Product) -> str:
     await product.publish(
         "filtered",
         {"event": "Score#update", "timecode": 3, "timestamp": 30, "metadata": {"who": "Ärger"}},
-        {"event": "Clock#set", "timecode": 1, "timestamp": 20},
+        {"event": "Clock#set", "timecode": 1, "timestamp": 20, "metadata": {"text": 'the "A\\B"\n'}},
         {"event": "score#hide", "timecode": 2, "timestamp": 10},
     )
     return "filtered"
@@ -394,6 +394,10 @@ async def filtered(product: Product) -> str:
         ("sort=seq&search=SCORE", [1, 3]),
         ("sort=seq&search=%C3%A4RGER", [1]),
         ("sort=seq&search=%25", []),
+        ("sort=seq&search=the%20%22a%5Cb%22%0A", [2]),
+        ("sort=seq&search=%22", [1, 2]),
+        ("sort=seq&search=%5C%22", [2]),
+        ("sort=seq&search=%22text%22:", [2]),
         ("sort=seq&status=published", [1, 2, 3]),
         ("sort=seq&status=imported", []),
         ("sort=seq&status=imported,published", [1, 2, 3]),

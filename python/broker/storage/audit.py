@@ -77,7 +77,7 @@ class Audit(Repository):
     async def filter(self, account: str, query: AuditQuery) -> tuple[list[AuditRow], int]:
         """One page of the account's entries in the order of their time, and how many there are in all."""
         where = Conditions("a.account = $1", account)
-        await self._search.add(where, ("a.action", "a.target_id", "a.actor_name"), query.search)
+        await self._search.add(where, ["a.action", "a.target_id", "a.actor_name"], query.search)
         where.add_given("a.action = ANY({}::text[])", query.actions and list(query.actions))
         where.add_given("a.target_id = {}", query.target_id)
         where.add_given("a.actor_id = {}", query.user_id)

@@ -15,9 +15,13 @@ class Conditions:
     def add(self, condition: str, value: object = None) -> None:
         """Add a condition, with its value if it has one."""
         if value is not None:
-            self.values.append(value)
-            condition = condition.replace("{}", f"${len(self.values)}")
+            condition = condition.replace("{}", self.parameter(value))
         self._all.append(condition)
+
+    def parameter(self, value: object) -> str:
+        """What stands for a value in conditions."""
+        self.values.append(value)
+        return f"${len(self.values)}"
 
     def add_given(self, condition: str, value: object) -> None:
         """Add a condition unless its value is None."""

@@ -239,7 +239,7 @@ class Events(Repository):
     async def filter(self, account: str, program_id: str, query: EventQuery) -> tuple[list[bytes], int]:
         """One page of the JSON of the events that `query` selects, and how many there are in all."""
         where = Conditions("NOT e.deleted", account, program_id)
-        await self._search.add(where, ("e.event", "e.metadata"), query.search)
+        await self._search.add(where, ["e.event"], query.search, in_json=["e.metadata"])
         where.add_given("e.id = ANY({}::uuid[])", query.ids and list(query.ids))
         where.add_any(query.statuses and [STATUSES[status] for status in query.statuses])
         order = "DESC" if query.descending else "ASC"

@@ -212,7 +212,7 @@ class Programs:
             query.projects,
             to_datetime(now_ms),
         )
-        await self._search.add(where, ("p.id", "p.name"), query.search)
+        await self._search.add(where, ["p.id", "p.name"], query.search)
         where.add_given("p.id = ANY({}::text[])", query.ids and list(query.ids))
         where.add_any(query.statuses and [_STATUSES[status] for status in query.statuses])
         if query.without_project:

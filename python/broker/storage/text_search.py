@@ -1,5 +1,9 @@
 """Case-insensitive search that does not depend on the database's locale."""
 
+from collections.abc import Sequence
+
+import orjson
+
 from broker.storage.conditions import Conditions
 from broker.storage.database import Database, Repository
 
@@ -16,15 +20,25 @@ class TextSearch(Repository):
         super().__init__(database)
         self._collate: str | None = None
 
-    async def add(self, where: Conditions, columns: tuple[str, ...], text: str | None) -> None:
-        """Add that one of `columns` contains the text in any case, if there is one."""
+    async def add(
+        self, where: Conditions, columns: Sequence[str], text: str | None, *, in_json: Sequence[str] = ()
+    ) -> None:
+        """Add that one of the columns contains the text in any case, if there is one.
+
+        Args:
+            in_json: columns with compact JSON, where it may be the JSON itself or stand in a string of it.
+        """
         if not text:
             return
         if self._collate is None:
             self._collate = await self._find()
-        needle = f"lower({{}}::text {self._collate})"
-        parts = (f"position({needle} IN lower({column}::text {self._collate})) > 0" for column in columns)
-        where.add(f"({' OR '.join(parts)})", text)
+        escaped = orjson.dumps(text)[1:-1].decode()
+        wanted = [(text, [*columns, *in_json]), (escaped, in_json if escaped != text else [])]
+        places = [(column, where.parameter(needle)) for needle, among in wanted for column in among]
+        where.add_any(
+            f"position(lower({needle}::text {self._collate}) IN lower({column}::text {self._collate})) > 0"
+            for column, needle in places
+        )
 
     async def _find(self) -> str:
         found = {row["collname"] for row in await self._database.fetch(_FIND, list(_COLLATIONS))}
