@@ -255,8 +255,8 @@ async def tell_everything(world: World) -> tuple[list[Viewer], list[Stream]]:
     recovered = await late.call("subscribe", programId=program, history=10)
     assert [item.get("method") for item in recovered["events"]] == [
         None,
-        None,
-        "eventUpdated",
+        "eventDeleted",
+        "eventDeleted",
         "eventDeleted",
     ]
     await admin.call("deleteAllProgramEvents", programId=program)

@@ -142,27 +142,45 @@ async def test_all_of_one_event_in_one_group(owner: Owner) -> None:
         command,
         update(event_id, event="A#b"),
         update(event_id, event="A#c"),
-        delete(event_id),
         publish(),
     ]
-    replies = await owner.submit(steps, 5)
+    replies = await owner.submit(steps, 4)
     assert orjson.loads(replies[2])["event"] == "A#c"  # type: ignore[arg-type]
-    entries = await owner.history(TOPIC, _epoch(replies[0]), 0, 10)
+    assert await told(owner, _epoch(replies[0])) == [
+        (1, "event", "Score#update"),
+        (2, "eventUpdated", "A#b"),
+        (3, "eventUpdated", "A#c"),
+        (4, "event", "Score#update"),
+    ]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_history_has_nothing_of_a_deleted_event(owner: Owner, at_once: bool) -> None:
+    command = publish()
+    event_id = command.events[0].id
+    steps = [command, update(event_id, event="A#b"), update(event_id, event="A#c"), delete(event_id)]
+    for group in [[*steps, publish()]] if at_once else [[step] for step in [*steps, publish()]]:
+        replies = await owner.submit(group, 5)
+    assert await told(owner, _epoch(replies[-1])) == [
+        (1, "eventDeleted", None),
+        (2, "eventDeleted", None),
+        (3, "eventDeleted", None),
+        (4, "eventDeleted", None),
+        (5, "event", "Score#update"),
+    ]
+
+
+async def told(owner: Owner, epoch: str) -> list[tuple[int, str, str | None]]:
+    """Seq, method and name of each push in the history, and nothing besides of a deletion."""
+    entries = await owner.history(TOPIC, epoch, 0, 10)
     assert isinstance(entries, list)
-    assert [(e.seq, e.method) for e in entries] == [
-        (1, "event"),
-        (2, "eventUpdated"),
-        (3, "eventUpdated"),
-        (4, "eventDeleted"),
-        (5, "event"),
-    ]
-    assert [orjson.loads(e.params).get("event") for e in entries] == [
-        "Score#update",
-        "A#b",
-        "A#c",
-        None,
-        "Score#update",
-    ]
+    found = []
+    for entry in entries:
+        params = orjson.loads(entry.params)
+        assert params["seq"] == entry.seq
+        assert (params.keys() == {"seq", "epoch", "programId", "id"}) == (entry.method == "eventDeleted")
+        found.append((entry.seq, entry.method, params.get("event")))
+    return found
 
 
 async def test_history_repeats_word_for_word_what_was_told(owner: Owner) -> None:
@@ -174,6 +192,9 @@ async def test_history_repeats_word_for_word_what_was_told(owner: Owner) -> None
     await ask(owner, delete(events[2]["id"]))
     await ask(owner, update(events[1]["id"], metadata={"x": 2}))
     entries = await gateway.until(1, 7)
+    # Of the deleted one only that it was deleted.
+    params = orjson.dumps(orjson.loads(entries[5].params) | {"seq": 3})
+    entries[2] = entries[5]._replace(seq=3, params=params)
     assert await owner.history(TOPIC, head.epoch, 0, 100) == entries
     assert await owner.history(TOPIC, head.epoch, 2, 3) == entries[2:5]
     assert await owner.history(TOPIC, head.epoch, 7, 3) == []

@@ -309,8 +309,11 @@ async def test_commit_whose_answer_was_lost_is_found(
     assert [reply for reply in replies if isinstance(reply, BrokerError)] == []
     entries = await gateway.until(1, 7)
     assert gateway.seqs(1) == [1, 2, 3, 4, 5, 6, 7]
-    assert [entry.params for entry in entries[1:3]] == replies[0].events  # type: ignore[union-attr]
-    assert orjson.loads(entries[1].params)["event"] == "Score#update"
+    # Read from the database, which has nothing of the deleted one but its deletion.
+    kept, deleted = replies[0].events  # type: ignore[union-attr]
+    assert entries[1].params == kept
+    assert orjson.loads(kept)["event"] == orjson.loads(deleted)["event"] == "Score#update"
+    assert [(e.method, e.seq) for e in (entries[2], entries[6])] == [("eventDeleted", 3), ("eventDeleted", 7)]
     assert entries == await owner.history(program_topic("demo", "p"), event["epoch"], 0, 10)
 
 

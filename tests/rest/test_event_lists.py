@@ -184,6 +184,20 @@ async def test_pages_are_of_the_moment_of_the_first(product: Product, limit: int
     assert [event for page in got for event in page] == made
 
 
+async def test_a_page_has_nothing_that_was_deleted_since_the_first(product: Product) -> None:
+    made = await numbered(product, "withdrawn", 6)
+    async with product.door(None) as door:
+        reading = follow(door, "/programs/withdrawn/events?limit=2")
+        seen = await anext(reading)
+        await correct(product, "withdrawn", made[2], event="New#a")
+        await correct(product, "withdrawn", made[4], event="New#a")
+        await delete_one(product, "withdrawn", made)
+        async for page in reading:
+            seen += page
+    # The corrected one is as it was, unless it was deleted then.
+    assert seen == made[:4] + made[5:]
+
+
 async def test_the_range_goes_with_the_pages(product: Product) -> None:
     made = await numbered(product, "ranged", 9)
     path = "/programs/ranged/events?limit=2&from=20&to=70&includeCreated=false"

@@ -1,7 +1,7 @@
 """The quotas of accounts in PostgreSQL, and what accounts use of them.
 
 Those of programs and of storage are kept where these are stored (`broker.storage.programs`, `store_value` of
-the migrations), exactly; those of events and images are rates, which `broker.auth.shared_rates` keeps.
+the migrations), exactly; those of events and images are rates, which `broker.limits.shared_rates` keeps.
 """
 
 from collections.abc import Mapping

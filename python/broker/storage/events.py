@@ -6,7 +6,7 @@ names have small alphabets, metadata is JSON already) needs no escaping, and not
 A list is one moment of a history, named by its epoch and the seq of its newest push. Its pages are found
 again by the last event of the one before (keyset pagination), so nothing is held open between them: events
 with a higher seq are left out, and those that were changed or deleted since are read as `event_changes` kept
-them.
+them. Where a client names the moment, deleted events are left out: it may name any from before a deletion.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -111,12 +111,13 @@ class StoredPage:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What the pages of one list are read from."""
+    """What the pages of one list are read from; `has_deleted`: also what was deleted after `upto`."""
 
     program_id: str
     history: int
     epoch: str
     upto: int
+    has_deleted: bool
 
     def place(self, row: asyncpg.Record) -> ListPlace:
         """After this row."""
@@ -173,7 +174,8 @@ class Events(Repository):
         """At most `limit` of the selected events, and fewer when that many are over `limit_bytes`.
 
         Args:
-            after: where an earlier page ended; its moment counts on, as far back as recovery reaches.
+            after: where an earlier page ended; its moment counts on, as far back as recovery reaches, except
+                that no event is read that has been deleted since.
 
         Raises:
             NotFound: there is no such program.
@@ -212,7 +214,7 @@ class Events(Repository):
         rows = await self._database.fetch(_first_page(condition, limit + 1), *values)
         if not rows:
             raise NotFound(f"there is no program {program_id}")
-        source = _Source(program_id, rows[0]["history"], rows[0]["epoch"], rows[0]["upto"])
+        source = _Source(program_id, rows[0]["history"], rows[0]["epoch"], rows[0]["upto"], has_deleted=True)
         return source, [row for row in rows if row["json"] is not None]
 
     async def _next(
@@ -220,7 +222,8 @@ class Events(Repository):
     ) -> list[asyncpg.Record]:
         """The `limit` rows after a place, and one more when there are more."""
         values: list[Any] = [
-            source.history, source.epoch, source.program_id, source.upto, after.timecode, after.seq
+            source.history, source.epoch, source.program_id, source.upto, after.timecode, after.seq,
+            source.has_deleted,
         ]  # fmt: skip
         condition = _range_condition(selected, values)
         rows = await self._database.fetch(_next_page(condition, limit + 1), *values)
@@ -234,7 +237,8 @@ class Events(Repository):
             raise NotFound(f"there is no program {program_id}")
         if row["epoch"] != after.epoch:
             raise Conflict("the events were erased or replaced since the first page; begin again")
-        return _Source(program_id, row["history"], row["epoch"], min(after.upto, row["seq"]))
+        upto = min(after.upto, row["seq"])
+        return _Source(program_id, row["history"], row["epoch"], upto, has_deleted=False)
 
     async def filter(self, account: str, program_id: str, query: EventQuery) -> tuple[list[bytes], int]:
         """One page of the JSON of the events that `query` selects, and how many there are in all."""
@@ -283,8 +287,8 @@ def _first_page(condition: str, limit: int) -> str:
 def _next_page(condition: str, limit: int) -> str:
     """Reads on as the history was when its newest push was $4.
 
-    Without what was published since; what was changed or deleted since is read as it was before. A history
-    that was left is read on, unless its rows may be going already (`broker.owners.housekeeping`).
+    Without what was published since; what was changed or, with $7, deleted since is read as it was before. A
+    history that was left is read on, unless its rows may be going already (`broker.owners.housekeeping`).
     """
     return f"""
     WITH changed AS MATERIALIZED (
@@ -300,6 +304,9 @@ def _next_page(condition: str, limit: int) -> str:
          ORDER BY e.timecode, e.seq LIMIT {limit})
         UNION ALL
         SELECT e.timecode, e.seq, e.json FROM changed e WHERE (e.timecode, e.seq) > ($5, $6) {condition}
+            AND ($7 OR EXISTS (
+                SELECT FROM events n WHERE n.history = $1 AND n.seq = e.seq AND NOT n.deleted
+            ))
         ORDER BY timecode, seq LIMIT {limit}
     )
     SELECT source.is_whole, page.*

@@ -1,7 +1,8 @@
-"""Reads programs' histories: their heads, and their pushes exactly as they were sent.
+"""Reads programs' histories: their heads, and their pushes as they were sent.
 
 A push is either the row of its event or a row of `event_changes`. An event that was changed later was told
-with the content that it had before its first change.
+with the content that it had before its first change. Of an event that was deleted later nothing but its
+deletion is read, in the place of each of its pushes (as in `native/core/src/log/history/withdrawal.rs`).
 """
 
 from collections.abc import Collection, Sequence
@@ -57,12 +58,15 @@ JOIN program_heads h ON h.program_uid = p.uid
 _PUSHES = f"""
 WITH head AS MATERIALIZED (SELECT history FROM program_heads WHERE program_uid = $1 AND epoch = $2),
 published AS (
-    {_EVENT_PUSH} FROM events e {_FIRST_CHANGE}
+    {_EVENT_PUSH}, e.deleted FROM events e {_FIRST_CHANGE}
     WHERE e.history = (SELECT history FROM head) AND e.seq > $3 AND e.seq <= $4
     ORDER BY e.seq LIMIT $5
 ), changed AS (
     SELECT c.history, c.seq, c.kind, c.event_id::text, {_MS.format("c.time")} AS accepted,
-        c.after::text AS told, NULL::bigint, NULL::bigint, NULL::text, NULL::text
+        c.after::text AS told, NULL::bigint, NULL::bigint, NULL::text, NULL::text, EXISTS (
+            SELECT FROM event_changes d
+            WHERE d.history = c.history AND d.event_seq = c.event_seq AND d.kind = 'deleted'
+        ) AS deleted
     FROM event_changes c
     WHERE c.history = (SELECT history FROM head) AND c.seq > $3 AND c.seq <= $4
     ORDER BY c.seq LIMIT $5
@@ -103,10 +107,12 @@ class History(Repository):
     async def pushes(self, uid: int, epoch: str, after_seq: int, upto_seq: int, limit: int) -> list[PushRow]:
         """Pushes with `after_seq` < seq ≤ `upto_seq`, oldest first, at most `limit`; none of another epoch.
 
+        Those of an event that has been deleted since are deletions.
+
         What was purged is missing: the caller checks that the seqs follow each other. Raises Unavailable.
         """
         rows = await self._database.fetch(_PUSHES, uid, epoch, after_seq, upto_seq, limit)
-        return [push_of(row) for row in rows]
+        return [_deletion_of(row) if row["deleted"] else push_of(row) for row in rows]
 
     async def message_ids(self, places: Collection[tuple[int, str, int]]) -> dict[tuple[int, int], str]:
         """The id of the message at each (uid, epoch, seq), by (uid, seq), of those that can be known.
@@ -128,6 +134,10 @@ class History(Repository):
 def head_of(row: Sequence[Any], first: int) -> HeadRow:
     """The head of a row whose columns from `first` on are `HEAD_COLUMNS`."""
     return HeadRow(*row[first : first + 12])
+
+
+def _deletion_of(row: Any) -> PushRow:
+    return PushRow(row["seq"], "deleted", row["event_id"], row["accepted"], None, None)
 
 
 def push_of(row: Any) -> PushRow:

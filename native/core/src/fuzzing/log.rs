@@ -41,9 +41,12 @@ fn read_limits(byte: u8) -> Limits {
 
 fn read_step(kind: u8, amount: u8) -> Step {
     let params = || format!(r#"{{"x":"{}"}}"#, "y".repeat(usize::from(amount) * 3)).into_bytes();
+    let bytes = usize::from(amount);
     let amount = u64::from(amount);
     match kind % 16 {
-        0..6 => Step::Push(params()),
+        0..3 => Step::Push(params()),
+        3 | 4 => Step::Tell(kind / 64, bytes),
+        5 => Step::Delete(kind / 64),
         6 | 7 => Step::Notice(params()),
         8 => Step::Reset(amount % 20),
         9 | 10 => Step::Backfill(amount % 6),

@@ -27,6 +27,7 @@ pub(super) fn encode(
     Some(Meta {
         kind: entry.kind,
         is_event: entry.kind == Kind::Push && entry.method == "event",
+        is_deletion: entry.is_deletion(),
         header_bytes: u8::try_from(frame.len() - payload.len()).ok()?,
         method_bytes,
         seq: entry.seq,
@@ -77,6 +78,7 @@ pub(super) fn put_item(meta: &Meta, frame: &[u8], out: &mut Vec<u8>) {
 }
 
 const ID: &[u8] = br#""id":""#;
+const SEQ: &[u8] = br#"{"seq":"#;
 /// The broker's own members of a push end before this offset: seq, epoch, the ids, and the program's id.
 const ID_WITHIN: usize = 512;
 
@@ -87,6 +89,13 @@ pub(super) fn message_id(params: &[u8]) -> Option<&str> {
     let start = head.windows(ID.len()).position(|window| window == ID)? + ID.len();
     let length = head[start..].iter().position(|&byte| byte == b'"')?;
     std::str::from_utf8(&head[start..start + length]).ok()
+}
+
+/// The params of a push with another `seq`, which is their first member; None where it is not.
+pub(super) fn renumbered(params: &[u8], seq: u64) -> Option<Vec<u8>> {
+    let rest = params.strip_prefix(SEQ)?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    Some([SEQ, seq.to_string().as_bytes(), &rest[digits..]].concat())
 }
 
 /// The params in a frame.
@@ -151,6 +160,14 @@ mod tests {
             None
         );
         assert_eq!(message_id(br#"{"id":"open"#), None);
+    }
+
+    #[test]
+    fn push_gets_another_seq() {
+        let deleted = br#"{"seq":12,"epoch":"e","id":"a"}"#;
+        let expected = br#"{"seq":7,"epoch":"e","id":"a"}"#;
+        assert_eq!(renumbered(deleted, 7).as_deref(), Some(&expected[..]));
+        assert_eq!(renumbered(br#"{"id":"a","seq":12}"#, 7), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub enum Kind {
 }
 
 /// One step of a topic, as passed by the caller; `params` is the JSON text of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     pub kind: Kind,
     pub epoch: &'a str,
@@ -23,12 +23,24 @@ pub struct Entry<'a> {
     pub params: &'a [u8],
 }
 
+impl Entry<'_> {
+    /// Whether it tells that an event has been deleted.
+    pub(super) fn is_deletion(&self) -> bool {
+        self.kind == Kind::Push && self.method == DELETION
+    }
+}
+
+/// The method of a push that tells that an event has been deleted.
+pub(super) const DELETION: &str = "eventDeleted";
+
 /// What a log remembers about an entry besides its frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meta {
     pub kind: Kind,
     /// True for the method `event`, which recovery leaves out.
     pub is_event: bool,
+    /// True for the method `eventDeleted`.
+    pub is_deletion: bool,
     /// Bytes of the frame's header: 2, 4 or 10.
     pub header_bytes: u8,
     /// Bytes of the method in the frame, JSON-escaped.

@@ -13,10 +13,17 @@ pub(crate) const ROOMY: Limits = Limits {
     bytes: u64::MAX,
 };
 
+/// The params of pushes that were before the log.
+const OLD: &[u8] = b"{\"old\":1}";
+
 /// What can happen to a log.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Push(Vec<u8>),
+    /// A push about the event of this number, with so many bytes of content.
+    Tell(u8, usize),
+    /// The deletion of that event, whether it was told or not.
+    Delete(u8),
     Notice(Vec<u8>),
     /// A new epoch that begins after this seq.
     Reset(u64),
@@ -38,6 +45,8 @@ struct Told {
     seq: u64,
     method: &'static str,
     params: Vec<u8>,
+    /// Method and params before the event was deleted, as a database may still bring them back.
+    first: (&'static str, Vec<u8>),
     at_ms: u64,
 }
 
@@ -99,7 +108,12 @@ impl Model {
     /// Takes a step and lets the live reader read.
     pub fn apply(&mut self, step: &Step) {
         match step {
-            Step::Push(params) => self.push(params),
+            Step::Push(params) => self.push("event", params),
+            Step::Tell(event, bytes) => {
+                let more = format!(r#","metadata":"{}""#, "z".repeat(*bytes));
+                self.push("event", &about(self.epoch, self.seq + 1, *event, &more));
+            }
+            Step::Delete(event) => self.delete(*event),
             Step::Notice(params) => self.append(Kind::Notice, "note", self.seq, params),
             Step::Reset(base) => {
                 self.epoch += 1;
@@ -163,16 +177,27 @@ impl Model {
         self.limits == ROOMY
     }
 
-    fn push(&mut self, params: &[u8]) {
+    fn push(&mut self, method: &'static str, params: &[u8]) {
         self.seq += 1;
-        self.append(Kind::Push, "event", self.seq, params);
+        self.append(Kind::Push, method, self.seq, params);
         let epoch = self.epoch_name();
-        let again = entry(Kind::Push, &epoch, "event", self.seq, params);
+        let again = entry(Kind::Push, &epoch, method, self.seq, params);
         assert_eq!(
             self.log.append(&again, self.now_ms),
             Ok(Appended::Skipped),
             "twice is once"
         );
+    }
+
+    /// From now on nobody reads what the event was.
+    fn delete(&mut self, event: u8) {
+        self.push("eventDeleted", &about(self.epoch, self.seq + 1, event, ""));
+        for told in &mut self.told {
+            let deletion = about(self.epoch, told.seq, event, "");
+            if told.params.starts_with(&deletion[..deletion.len() - 1]) {
+                (told.method, told.params) = ("eventDeleted", deletion);
+            }
+        }
     }
 
     fn append(&mut self, kind: Kind, method: &'static str, seq: u64, params: &[u8]) {
@@ -184,6 +209,7 @@ impl Model {
             seq,
             method,
             params: params.to_vec(),
+            first: (method, params.to_vec()),
             at_ms: self.now_ms,
         });
         self.appended.push(message(method, params));
@@ -197,7 +223,8 @@ impl Model {
             is_push: true,
             seq: before + 1,
             method: "event",
-            params: b"{\"old\":1}".to_vec(),
+            params: OLD.to_vec(),
+            first: ("event", OLD.to_vec()),
             at_ms: self.now_ms,
         });
         let told: Vec<_> = older.chain(self.told.drain(..)).collect();
@@ -214,7 +241,7 @@ impl Model {
             .iter()
             .filter(|told| told.is_push && told.seq > begin && told.seq <= end);
         let entries: Vec<_> = wanted
-            .map(|told| entry(Kind::Push, &epoch, "event", told.seq, &told.params))
+            .map(|told| entry(Kind::Push, &epoch, told.first.0, told.seq, &told.first.1))
             .collect();
         self.log
             .backfill(&epoch, &entries, now_ms)
@@ -304,6 +331,11 @@ impl Model {
         }
         assert!(!missing.any(|told| told.is_push), "all pushes after {seq}");
     }
+}
+
+/// The params of a push about an event; `more` are further members.
+fn about(epoch: u64, seq: u64, event: u8, more: &str) -> Vec<u8> {
+    format!(r#"{{"seq":{seq},"epoch":"e{epoch}","id":"event-{event}"{more}}}"#).into_bytes()
 }
 
 fn entry<'a>(kind: Kind, epoch: &'a str, method: &'a str, seq: u64, params: &'a [u8]) -> Entry<'a> {

@@ -31,6 +31,8 @@ fn step() -> impl Strategy<Value = Step> {
     });
     prop_oneof![
         8 => params.clone().prop_map(Step::Push),
+        4 => (0u8..4, 0usize..300).prop_map(|(event, bytes)| Step::Tell(event, bytes)),
+        2 => (0u8..4).prop_map(Step::Delete),
         2 => params.prop_map(Step::Notice),
         1 => (0u64..20).prop_map(Step::Reset),
         1 => (1u64..20).prop_map(Step::Skip),
@@ -428,4 +430,71 @@ fn events_are_made_once_and_few_of_them_are_kept() {
         read_all(&mut log, start, 1 << 20, Framing::Events).len(),
         500
     );
+}
+
+fn deletion(seq: u64, params: &[u8]) -> Entry<'_> {
+    Entry {
+        method: "eventDeleted",
+        ..push("e", seq, params)
+    }
+}
+
+fn deleted(seq: u64, id: &str) -> Vec<u8> {
+    format!(r#"{{"seq":{seq},"epoch":"e","id":"{id}"}}"#).into_bytes()
+}
+
+#[test]
+fn whoever_has_begun_to_read_reads_on_what_it_was() {
+    let mut log = Log::new("e", 0, ROOMY);
+    let start = log.tip();
+    let text = "y".repeat(100_000);
+    for seq in 1..=4 {
+        let params = format!(r#"{{"seq":{seq},"epoch":"e","id":"id-{seq}","metadata":"{text}"}}"#);
+        log.append(&push("e", seq, params.as_bytes()), 0)
+            .expect("in order");
+    }
+    let (mut span, tip) = (Span::default(), log.tip());
+    log.read(start, tip, u64::MAX, Framing::Plain, &mut span)
+        .expect("kept");
+    let begun = span.slices().collect::<Vec<_>>().concat();
+    let held_bytes = log.held_bytes();
+    log.append(&deletion(5, &deleted(5, "id-2")), 0)
+        .expect("in order");
+    assert_eq!(span.slices().collect::<Vec<_>>().concat(), begun);
+    assert!(log.held_bytes() < held_bytes - 99_000, "it is freed");
+    let got = read_all(&mut log, start, 1 << 20, Framing::Plain);
+    assert_eq!(got[1], message("eventDeleted", &deleted(2, "id-2")));
+    assert_eq!(got[4], message("eventDeleted", &deleted(5, "id-2")));
+    assert!(got[2].len() > 100_000);
+}
+
+#[test]
+fn what_is_being_deflated_when_it_is_deleted_stays_unread() {
+    let mut log = Log::new("e", 0, ROOMY);
+    log.want(Framing::Deflated);
+    let start = log.tip();
+    let text = "y".repeat(300);
+    for (seq, id) in [(1, "a"), (2, "b"), (3, "a"), (4, "c")] {
+        let params = format!(r#"{{"seq":{seq},"epoch":"e","id":"{id}","metadata":"{text}"}}"#);
+        log.append(&push("e", seq, params.as_bytes()), 0)
+            .expect("in order");
+    }
+    let mut payload = Vec::new();
+    for expected in [start, start + 1] {
+        let index = log.next_to_deflate(log.tip(), &mut payload);
+        assert_eq!(index, Some(expected));
+        log.put_deflated(expected, &payload[..10]);
+    }
+    let index = log.next_to_deflate(log.tip(), &mut payload);
+    assert_eq!(index, Some(start + 2));
+    log.append(&deletion(5, &deleted(5, "a")), 0)
+        .expect("in order");
+    log.put_deflated(start + 2, &payload[..10]);
+    let got = read_all(&mut log, start, 1 << 20, Framing::Deflated);
+    assert_eq!(got.len(), 5);
+    for seq in [1, 3, 5] {
+        let expected = message("eventDeleted", &deleted(seq, "a"));
+        assert_eq!(got[usize::try_from(seq).expect("small") - 1], expected);
+    }
+    assert!(got[3].len() > 300);
 }

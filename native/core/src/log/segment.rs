@@ -66,6 +66,24 @@ impl Segment {
         }
     }
 
+    /// Puts another message in the place of an entry's; when the entry was made, and its position, stay.
+    pub fn replace(&mut self, index: u64, meta: &Meta, frame: &[u8]) {
+        let (from, to) = (self.frame_start(index), self.meta(index).end);
+        self.frames.replace(from, to, frame);
+        let at = self.at(index);
+        let kept = &mut self.entries[at];
+        *kept = Meta {
+            seq: kept.seq,
+            at_ms: kept.at_ms,
+            end: kept.end,
+            deflated_end: kept.deflated_end,
+            ..*meta
+        };
+        for later in self.entries.range_mut(at..) {
+            later.end = later.end - (to - from) + frame.len() as u64;
+        }
+    }
+
     /// Drops the oldest entry.
     pub fn pop(&mut self) -> Option<Meta> {
         let meta = self.entries.pop_front()?;

@@ -76,6 +76,25 @@ impl Track {
         start
     }
 
+    /// Puts `bytes` in the place of those from `from` up to `to`, which were appended in one call; what comes after
+    /// them moves. Who shares the chunk keeps what it was.
+    pub fn replace(&mut self, from: u64, to: u64, bytes: &[u8]) {
+        let moved = |offset: u64| offset - (to - from) + bytes.len() as u64;
+        if from >= self.open_start {
+            let range = within(self.open_start, from)..within(self.open_start, to);
+            self.open.splice(range, bytes.iter().copied());
+            return;
+        }
+        let index = self.sealed.partition_point(|chunk| chunk.end() <= from);
+        let chunk = &mut self.sealed[index];
+        let range = within(chunk.start, from)..within(chunk.start, to);
+        Arc::make_mut(&mut chunk.bytes).splice(range, bytes.iter().copied());
+        for later in self.sealed.iter_mut().skip(index + 1) {
+            later.start = moved(later.start);
+        }
+        self.open_start = moved(self.open_start);
+    }
+
     /// Frees the chunks that lie wholly before `offset`.
     pub fn release(&mut self, offset: u64) {
         while self

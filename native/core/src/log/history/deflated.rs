@@ -61,6 +61,24 @@ impl Log {
         deflated.to = deflated.to.max(next);
     }
 
+    /// Forgets the deflated frames up to that of the live entry `index`, whose message is another one from now on: who
+    /// reads these entries gets them plain.
+    pub(super) fn drop_deflated(&mut self, index: u64) {
+        let deflated = &mut self.deflated;
+        if deflated.wanted_by == 0 || index < deflated.from || index > deflated.to {
+            return;
+        }
+        if index == deflated.to {
+            // Somebody may be deflating the former message.
+            deflated.to = index + 1;
+            deflated.start = deflated.frames.end();
+        } else {
+            deflated.start = self.live.meta(index).deflated_end;
+        }
+        deflated.from = index + 1;
+        deflated.frames.release(deflated.start);
+    }
+
     /// Copies the payload of the next entry before `until` that is worth deflating into `payload` (cleared) and returns
     /// its index; None when nothing is left to do or no follower wants it. The caller passes the result to
     /// [`put_deflated`](Self::put_deflated): deflating takes long, and others need the log in the meantime.

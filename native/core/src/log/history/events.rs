@@ -111,6 +111,15 @@ impl Log {
         self.events.first = self.events.first.max(oldest);
     }
 
+    /// Forgets the events up to that of the live entry `index`, whose message is another one from now on.
+    pub(super) fn drop_events(&mut self, index: u64) {
+        if self.events.has(index) {
+            while self.events.first <= index {
+                self.events.pop();
+            }
+        }
+    }
+
     /// Reads events from the entry `from` of a segment up to `until`, at most about `budget` bytes but at least one.
     pub(super) fn read_events(
         &self,

@@ -5,6 +5,7 @@ mod error;
 mod events;
 mod limits;
 mod reading;
+mod withdrawal;
 
 use self::deflated::Deflated;
 use self::events::Events;
@@ -169,6 +170,9 @@ impl Log {
             Kind::Reset => self.begin_epoch(entry.epoch, entry.seq),
             Kind::Gone => self.ended = true,
         }
+        if entry.is_deletion() {
+            self.withdraw(entry);
+        }
         self.trim(now_ms);
         Ok(Appended::Added)
     }
@@ -206,8 +210,9 @@ impl Log {
         }
         check_seq(self.floor, first.seq + kept.len() as u64 - 1)?;
         let (mut metas, mut frames) = (Vec::with_capacity(kept.len()), Vec::new());
+        let deletions = self.deletions(kept);
         for entry in kept {
-            let mut meta = self.encode(entry)?;
+            let mut meta = self.encode_or_withdraw(entry, &deletions)?;
             frames.extend_from_slice(&self.frame);
             meta.at_ms = now_ms;
             meta.end = frames.len() as u64;

@@ -191,7 +191,7 @@ impl Log {
 
     /// The oldest live entry of the epoch, where the past continues: the epoch's first entries may have been trimmed
     /// before the past was filled again.
-    fn first_live(&self) -> u64 {
+    pub(super) fn first_live(&self) -> u64 {
         self.epoch_start.max(self.live.first)
     }
 
