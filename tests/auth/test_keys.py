@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from broker.auth.keys import Keyring, KeyringConfig, KeyState
+from broker.auth.keys import Keyring, KeyringConfig, KeyState, generate
 from broker.domain.audit import Actor
 from broker.storage.database import Database
 from broker.storage.keys import Keys
@@ -35,6 +35,11 @@ class CountedKeys(Keys):
 
 def keyring(database: Database, clock: StoppedClock, config: KeyringConfig = CONFIG) -> Keyring:
     return Keyring(Keys(database), clock, config)
+
+
+async def test_no_id_is_taken_for_an_option() -> None:
+    ids = [generate(0).kid for _ in range(2_000)]
+    assert [kid for kid in ids if kid.startswith("-")] == []
 
 
 async def kids(ring: Keyring) -> list[str]:

@@ -150,7 +150,7 @@ class Keyring:
             Those of `kids` that were there and had not been revoked.
         """
         now_ms = self._clock.now_ms()
-        revoked = await self._keys.revoke(kids, _generate(now_ms), at_ms=now_ms, by=by)
+        revoked = await self._keys.revoke(kids, generate(now_ms), at_ms=now_ms, by=by)
         await self.refresh()
         return revoked
 
@@ -218,7 +218,7 @@ class Keyring:
         await self._add(retire_ms=retire_ms, if_older_than_ms=if_older_than_ms, by=by)
 
     async def _add(self, *, retire_ms: int, if_older_than_ms: int, by: Actor | None = None) -> None:
-        key = _generate(self._clock.now_ms())
+        key = generate(self._clock.now_ms())
         await self._keys.add(key, retire_ms=retire_ms, if_older_than_ms=if_older_than_ms, by=by)
         await self._refresh()
 
@@ -241,10 +241,14 @@ class Keyring:
         return since is None or self._clock.monotonic_s() - since >= self._config.refresh_s
 
 
-def _generate(now_ms: int) -> StoredKey:
-    private = Ed25519PrivateKey.generate()
-    public = private.public_key()
-    return StoredKey(_thumbprint(public), public.public_bytes_raw(), private.private_bytes_raw(), now_ms)
+def generate(now_ms: int) -> StoredKey:
+    """A new key, whose id does not look like an option on a command line."""
+    while True:
+        private = Ed25519PrivateKey.generate()
+        public = private.public_key()
+        kid = _thumbprint(public)
+        if not kid.startswith("-"):
+            return StoredKey(kid, public.public_bytes_raw(), private.private_bytes_raw(), now_ms)
 
 
 def _open(row: StoredKey, known: SigningKey | None) -> SigningKey:
