@@ -8,10 +8,10 @@ from typing import Any, cast
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.auth.membership import add_user, build_user
 from broker.auth.passwords import PasswordConfig
-from broker.auth.rate_limits import Rate, RateLimit
 from broker.clock import SystemClock
 from broker.domain.users import Role, User
 from broker.ids import IdSource
+from broker.limits.rate_limits import Rate, RateLimit
 from broker.operations.known_gateways import KnownGateways
 from broker.operations.known_maintenance import KnownMaintenance
 from broker.operations.lists import ListTurns

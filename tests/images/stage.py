@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.auth.local_rates import LocalRate
-from broker.auth.rate_limits import Rate
-from broker.auth.shared_rates import image_rates
 from broker.clock import SystemClock
 from broker.concurrency.shares import NOBODY, Asker
 from broker.domain.statistics import ImagesUsed
@@ -26,6 +23,9 @@ from broker.images.renderer import Renderer
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
 from broker.images.sources import SourceConfig, SourceHead, Sources
 from broker.images.workers import KeptPicture, WorkerConfig, Workers, _Worker
+from broker.limits.local_rates import LocalRate
+from broker.limits.rate_limits import Rate
+from broker.limits.shared_rates import image_rates
 from broker.storage.database import Database
 from broker.storage.image_purges import ALL, Purge
 from broker.storage.rate_buckets import RateBuckets

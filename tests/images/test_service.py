@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import pyvips
 
-from broker.auth.rate_limits import Rate
 from broker.concurrency.shares import Asker
 from broker.errors import BrokerError, NotFound, SlowDown, Unavailable
 from broker.fetching.errors import ForbiddenUrl
@@ -32,6 +31,7 @@ from broker.images.service import Picture, ServiceConfig
 from broker.images.signatures import Signature
 from broker.images.sources import SourceConfig
 from broker.images.workers import WorkerConfig
+from broker.limits.rate_limits import Rate
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
 from tests.images.decoder_processes import decoders_of
 from tests.images.pictures import animation, gradient

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from broker.auth.shared_rates import EventRates
 from broker.clock import to_datetime
 from broker.domain.audit import Actor
 from broker.domain.programs import Access, Program
 from broker.domain.quotas import QuotaName
 from broker.errors import SlowDown
+from broker.limits.shared_rates import EventRates
 from broker.metrics.counts import QUOTA_REFUSALS
 from broker.storage.account_quotas import AccountQuotas
 from broker.storage.database import Database

@@ -8,9 +8,9 @@ import asyncpg
 import httpx
 import pytest
 
-from broker.auth.local_rates import LocalRate
-from broker.auth.rate_limits import Rate
 from broker.errors import Unavailable
+from broker.limits.local_rates import LocalRate
+from broker.limits.rate_limits import Rate
 from broker.storage.idempotency import Idempotency
 from broker.voting.polls.audience import build_audience
 from tests.auth.services import StoppedClock

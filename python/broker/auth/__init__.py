@@ -1,1 +1,1 @@
-"""Passwords, access tokens, signing keys, revocation and rate limits."""
+"""Passwords, access tokens, signing keys and revocation."""

@@ -9,8 +9,6 @@ remembered apart, so that they take no place of those that have one.
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from broker.auth.local_rates import LocalRate
-from broker.auth.rate_limits import Rate
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
 from broker.concurrency.shares import Asker, Shares
@@ -18,6 +16,8 @@ from broker.concurrency.single_flight import SingleFlight
 from broker.concurrency.turns import Turns
 from broker.domain.callers import caller_of
 from broker.errors import SlowDown, Unavailable
+from broker.limits.local_rates import LocalRate
+from broker.limits.rate_limits import Rate
 from broker.storage.accounts import unknown_account
 
 MAX_NAMES = 10_000  # remembered at a time; as many names of none

@@ -1,9 +1,9 @@
 """Which accounts there are, for the host name of every request."""
 
 from broker.auth.account_cache import AccountCache
-from broker.auth.shared_rates import EventRates
 from broker.clock import Clock
 from broker.domain.values import is_account_name
+from broker.limits.shared_rates import EventRates
 from broker.storage.accounts import Account, Accounts, unknown_account
 
 

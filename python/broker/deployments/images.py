@@ -97,9 +97,6 @@ async def open_service(
     stack: AsyncExitStack, settings: Settings, dsn: str, faces: "FaceFinder"
 ) -> OpenedImages:
     """The service of one process; `stack` closes all of it."""
-    from broker.auth.local_rates import LocalRate
-    from broker.auth.rate_limits import Rate
-    from broker.auth.shared_rates import image_rates
     from broker.concurrency.tasks import cancel_and_wait, keep_running
     from broker.fetching.fetcher import FetchConfig, Fetcher
     from broker.fetching.urls import AllowList
@@ -113,6 +110,9 @@ async def open_service(
     from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
     from broker.images.sources import SourceConfig, SourceHead, Sources
     from broker.images.workers import WorkerConfig, Workers
+    from broker.limits.local_rates import LocalRate
+    from broker.limits.rate_limits import Rate
+    from broker.limits.shared_rates import image_rates
     from broker.storage.database import Database
     from broker.storage.database_clock import DatabaseClock
     from broker.storage.image_purges import ImagePurges

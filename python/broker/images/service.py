@@ -22,8 +22,6 @@ from typing import Protocol
 
 import msgspec
 
-from broker.auth.local_rates import LocalRate
-from broker.auth.shared_rates import SharedRates
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache, TtlCache
 from broker.concurrency.shares import Asker, Shares
@@ -54,6 +52,8 @@ from broker.images.signatures import Signature, check_signature
 from broker.images.sources import FoundSource, Source, Sources, age_s
 from broker.images.usage import UsageCounter
 from broker.images.workers import KeptPicture, Workers
+from broker.limits.local_rates import LocalRate
+from broker.limits.shared_rates import SharedRates
 from broker.metrics.counts import IMAGE_SECONDS
 
 _log = logging.getLogger(__name__)

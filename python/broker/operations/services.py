@@ -4,20 +4,20 @@ from dataclasses import dataclass
 
 from broker.auth.authenticator import Authenticator
 from broker.auth.known_accounts import KnownAccounts
-from broker.auth.rate_limits import Rate, RateLimit
-from broker.auth.shared_rates import EventRates
 from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.images.account_rules import rule_book
+from broker.limits.long_lists import LongLists
+from broker.limits.rate_limits import Rate, RateLimit
+from broker.limits.shared_rates import EventRates
 from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.health import ProductHealth
 from broker.operations.image_warmer import ImageWarmer
 from broker.operations.known_gateways import KnownGateways
 from broker.operations.known_maintenance import KnownMaintenance
 from broker.operations.lists import ListTurns
-from broker.operations.long_lists import LongLists
 from broker.operations.presence import Presence
 from broker.operations.report_replies import ReportConfig, ReportReplies
 from broker.operations.source_replies import SourceReplies, SourceReplyConfig

@@ -2,7 +2,7 @@
 
 A list is of one moment, whole or in pages. A whole one is sent as it is read, page by page from the database;
 one that is longer than a page, or for which all events must be read, is bounded in number and rate
-(`broker.operations.long_lists`).
+(`broker.limits.long_lists`).
 """
 
 import base64

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.auth.local_rates import LocalRate
-from broker.auth.rate_limits import Rate
 from broker.clock import Clock
 from broker.concurrency.loading_cache import LoadingCache
+from broker.limits.local_rates import LocalRate
+from broker.limits.rate_limits import Rate
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.database import Database

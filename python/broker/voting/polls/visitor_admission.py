@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from broker.auth.rate_limits import Rate, take_each
 from broker.auth.signed_visitors import VisitorKey, read_key
 from broker.clock import Clock
 from broker.concurrency.loading_cache import LoadingCache
 from broker.domain.callers import caller_of, network_of
+from broker.limits.rate_limits import Rate, take_each
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.rate_buckets import RateBuckets

@@ -1,11 +1,11 @@
-"""`broker.auth.local_rates`."""
+"""`broker.limits.local_rates`."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.auth.local_rates import LocalRate
-from broker.auth.rate_limits import Rate
 from broker.errors import SlowDown
+from broker.limits.local_rates import LocalRate
+from broker.limits.rate_limits import Rate
 from tests.auth.services import StoppedClock
 
 

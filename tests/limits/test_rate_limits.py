@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.auth.rate_limits import Rate, RateLimit
 from broker.domain.callers import caller_of
 from broker.errors import SlowDown
+from broker.limits.rate_limits import Rate, RateLimit
 from broker.storage.database import Database
 from broker.storage.rate_buckets import Bucket, RateBuckets
 from tests.auth.services import StoppedClock, open_database

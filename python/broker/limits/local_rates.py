@@ -4,9 +4,9 @@ The buckets are native, so that the gateway's native code takes tokens out of th
 """
 
 from broker._native import Rates
-from broker.auth.rate_limits import Rate
 from broker.clock import Clock
 from broker.errors import SlowDown
+from broker.limits.rate_limits import Rate
 from broker.metrics.counts import RATE_LIMITED
 
 _MOST = 100_000  # some 200 bytes each

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from broker.auth.local_rates import LocalRate
-from broker.auth.rate_limits import Rate
 from broker.clock import Clock
 from broker.domain.callers import caller_of
 from broker.domain.users import Principal
 from broker.errors import SlowDown
+from broker.limits.local_rates import LocalRate
+from broker.limits.rate_limits import Rate
 from broker.settings import Settings
 
 _RETRY_S = 2  # about as long as a list of 100,000 events takes
