@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tests.attack.attack import MIB, Attack, Result, carry_out
 from tests.attack.catalogue import ATTACKS
-from tests.attack.target import ENVIRONMENT, Target
+from tests.attack.target import Target, environment_of
 from tests.deployments.instance import Instance
+from tests.deployments.picture_server import PictureServer
 
 _TELLING_S = 0.1  # less is mostly the witness's
 _STEEPER = 2.0  # than the input grows: what is quadratic grows with the square
@@ -62,17 +63,16 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="parts of names of attacks")
     options = parser.parse_args()
     attacks = [one for one in ATTACKS if not options.names or any(name in one.name for name in options.names)]
-    with tempfile.TemporaryDirectory(prefix="broker-attack-") as directory:
-        instance = Instance(Path(directory) / "data", environment=ENVIRONMENT)
-        try:
-            instance.start()
-            target = Target(instance)
-            target.prepare()
-            factors = [int(each) for each in options.factors.split(",")]
-            is_kept = asyncio.run(attack_all(target, attacks, factors))
-            instance.stop()
-        finally:
-            instance.end()
+    with (
+        tempfile.TemporaryDirectory(prefix="broker-attack-") as directory,
+        PictureServer() as pictures,
+        Instance(Path(directory) / "data", environment=environment_of(pictures)).running() as instance,
+    ):
+        target = Target(instance, pictures)
+        target.prepare()
+        factors = [int(each) for each in options.factors.split(",")]
+        is_kept = asyncio.run(attack_all(target, attacks, factors))
+        instance.stop()
     return 0 if is_kept else 1
 
 

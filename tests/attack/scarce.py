@@ -1,17 +1,20 @@
-"""What somebody may try to take all of: connections to the database, threads, memory, the time of votes."""
+"""What somebody may try to take all of: connections to the database, threads, memory, decoders, time."""
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from secrets import token_hex
+from urllib.parse import quote
 
 import asyncpg
 import orjson
 
 from broker.storage.embedded.server import EmbeddedPostgres
 from tests.attack.attack import MIB, Attack
-from tests.attack.target import HOST, OTHER_HOST, POLLED, PROJECT, WITNESSED, Target
+from tests.attack.target import BULK, HOST, OTHER_HOST, POLLED, PROJECT, WITNESSED, Target
 from tests.attack.wire import Caller, Connection, Reply, request_of
 from tests.deployments.instance import PASSWORD
 from tests.owners.support import holding
@@ -23,6 +26,9 @@ _BODY = b'{"metadata":"' + b"x" * (MIB - 1_000)
 _WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 _HALF = 4  # of the connections of one process
 _PATIENCE_S = 30.0
+_READING = 4  # connections; as many lists at a time as one address may read in a replica, or fewer
+_REPLICAS = 8  # at most
+_START_S = 60.0  # for a replica for pictures
 
 
 def _slow_table(target: Target, table: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
@@ -129,10 +135,57 @@ async def _votes_with_keys(caller: Caller, size: int) -> None:
     (await _elsewhere(caller).ask("POST", _VOTES, body)).require(202)
 
 
+async def _ranges_by_creation(caller: Caller, size: int) -> None:
+    """Lists that find nothing, for which all events of a program are read; another address gets its own."""
+    path = f"/programs/{BULK}/events?includeCreated=true&from=-2&to=-1"
+    statuses = Counter[int]()
+    began_s = time.monotonic()
+
+    async def ask(numbers: range) -> None:
+        for _ in numbers:
+            reply = await caller.ask("GET", path, wait_s=_PATIENCE_S)
+            statuses[reply.require(200, 429).status] += 1
+
+    await asyncio.gather(*(ask(range(first, size, _READING)) for first in range(_READING)))
+    most = _REPLICAS * (100 + 5 * (time.monotonic() - began_s))  # so many of one address in each replica
+    assert statuses[200] <= most, f"{statuses[200]} of {size} were read"
+    honest = await _elsewhere(caller).ask("GET", path, wait_s=_PATIENCE_S)
+    assert honest.status == 200, f"a list after {size} of them: {honest}"
+
+
+async def _costly_pictures(caller: Caller, size: int) -> None:
+    """Pictures that each keep a decoder for a while; another address gets one in its turn, not after them."""
+    pictures, name = caller.target.pictures, token_hex(4)
+
+    def request(options: str, path: str) -> bytes:
+        url = quote(pictures.url(f"{path}?{name}"), safe="")
+        head = f"GET /api/v2/imgproxy/demo/{options}?url={url} HTTP/1.1\r\nHost: {HOST}\r\n"
+        return f"{head}Connection: close\r\n\r\n".encode()
+
+    # The first one starts a replica.
+    (await caller.send(request("w=50", "/a.png"), _START_S)).require(200)
+    async with _requests() as costly:
+        costly += [
+            asyncio.create_task(caller.send(request("f=gif", f"/costly{number}.jpg"), _PATIENCE_S * size))
+            for number in range(size)
+        ]
+        await asyncio.wait(costly, return_when=asyncio.FIRST_COMPLETED)
+        before = sum(task.done() for task in costly)
+        honest = await _elsewhere(caller).send(request("w=100", "/b.png"), _START_S)
+        overtaken = sum(task.done() for task in costly) - before
+        assert honest.status == 200, f"a picture beside {size} costly ones: {honest}"
+        assert overtaken <= size // 2, f"{overtaken} of {size} costly pictures were made before it"
+    for task in costly:
+        task.result().require(200, 429, 503)
+
+
 ATTACKS = (
     Attack("slow reports", "stranger", "others log in and publish", _reports, 100, cpu_s=5.0),
     Attack("wrong passwords at once", "stranger", "others log in", _wrong_passwords, 300, cpu_s=8.0),
     Attack("held bodies", "stranger", "a bound on all of them, and room for others", _held_bodies, 400,
            cpu_s=5.0, growth_bytes=128 * MIB, is_scaled=False),
     Attack("votes with keys", "stranger", "over the rate nothing is looked up", _votes_with_keys, 50),
+    Attack("ranges by creation", "stranger", "few are read, others get theirs", _ranges_by_creation, 1_000,
+           cpu_s=8.0),
+    Attack("costly pictures", "stranger", "others get theirs in turn", _costly_pictures, 24),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """A server on loopback that has pictures, and some that are none."""
 
+import functools
 import struct
 import threading
 import zlib
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 import pyvips
 import skimage.data
 
-from tests.images.pictures import gradient
+from tests.images.pictures import gradient, photograph
 
 
 def portrait() -> bytes:
@@ -19,6 +20,12 @@ def portrait() -> bytes:
     pixels = skimage.data.astronaut()
     image = pyvips.Image.new_from_memory(pixels.tobytes(), pixels.shape[1], pixels.shape[0], 3, "uchar")
     return bytes(image.copy(interpretation="srgb").jpegsave_buffer(Q=90))
+
+
+@functools.cache
+def costly() -> bytes:
+    """A photograph that keeps a decoder for about a second when it is to become a GIF."""
+    return bytes(photograph(400, 300).jpegsave_buffer(Q=85))
 
 
 def bomb(side: int) -> bytes:
@@ -116,6 +123,8 @@ class PictureServer:
                     self.end_headers()
                     return
                 body = server._bodies.get(path)
+                if path.startswith("/costly"):
+                    body = costly() + self.path.encode()  # behind its end; of each path it is another one
                 self.send_response(404 if body is None else 200)
                 self.send_header("Content-Length", str(len(body or b"")))
                 self.end_headers()
