@@ -23,6 +23,7 @@ from broker.errors import BrokerError, NotFound
 from broker.ids import IdSource
 from broker.owners.actor import OwnerActor
 from broker.owners.commands import DeleteEvent, DeleteEvents, DeleteProgram, UpdateEvent, UpdateProgram
+from broker.owners.encoding import message_id
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
@@ -295,7 +296,15 @@ async def test_whole_life_of_a_program(pool: str) -> None:
         await owners.submit(UpdateEvent(ids.uuid7(), "demo", "q", event.id, {"event": "A#b"}))
         await owners.submit(DeleteEvent(ids.uuid7(), "demo", "q", event.id))
         await listener.until(topic, 4)
-        assert await listener.feed.history(topic, head.epoch, 0, 100) == listener.entries[topic]
+        # In the history the messages about the deleted event have given way to its deletion.
+        told = [entry.seq for entry in listener.entries[topic] if message_id(entry.params) == event.id]
+        kept = await listener.feed.history(topic, head.epoch, 0, 100)
+        assert isinstance(kept, list)
+        assert [entry.seq for entry in kept] == [1, 2, 3, 4]
+        assert [entry.seq for entry in kept if entry.method == "eventDeleted"] == told
+        assert [entry for entry in kept if entry.seq not in told] == [
+            entry for entry in listener.entries[topic] if entry.seq not in told
+        ]
         assert await owners.submit(DeleteEvents(ids.uuid7(), "demo", "q")) == 1
         changed = await owners.submit(UpdateProgram(ids.uuid7(), "demo", "q", {"access": Access.PRIVATE}))
         assert (changed.name, changed.access) == ("q", Access.PRIVATE)
