@@ -54,9 +54,12 @@ def test_it_can_be_watched_until_ctrl_c_and_every_vote_counts(tmp_path: Path) ->
     assert "25 viewers" in said
     assert "analytics: site 1 is ok, and its report counts 3 visits" in said
     assert "every viewer saw every event, once and in order" in said
-    answers = re.search(r"100 voters, (\d+) answers sent, (\d+) acknowledged", said)
+    answers = re.search(r"100 voters, (\d+) answers sent, (\d+) acknowledged .*, (\d+) too late", said)
     assert answers is not None, said
-    assert int(answers[1]) == int(answers[2]) > 0
+    sent, acknowledged, late = map(int, answers.groups())
+    # On a slow machine a voter may come after the poll has closed.
+    assert sent == acknowledged + late
+    assert acknowledged > 0
     assert "the report counts every acknowledged answer, each visitor once" in said
     told = re.search(
         r"portraits: (\d+) photographs, cropped around a face; see http://demo\.localhost:", said
