@@ -51,7 +51,7 @@ class HeadRow(NamedTuple):
 
 
 class PushRow(NamedTuple):
-    """A push as it was told: what recovery repeats.
+    """A push as recovery repeats it: as it was sent, or the deletion of its event in its place.
 
     `kind` is `event`, `updated` or `deleted`. `told` is the finished JSON of the params where it was kept;
     without it `event` holds the fields, or, for `deleted`, `event_id` says all.

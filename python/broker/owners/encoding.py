@@ -75,7 +75,7 @@ def told_id(entry: Entry) -> str | None:
 
 
 def push_json(epoch: str, program_id: str, push: PushRow) -> bytes:
-    """The params of a push that is read back, byte for byte as they were told.
+    """The params of a push that is read back, byte for byte as they were sent where they were kept.
 
     One that was told in an epoch whose end was lost belongs to the epoch that goes on from there.
     """
