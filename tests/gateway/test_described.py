@@ -221,7 +221,7 @@ async def strike_off_stream(stream: Stream, unseen: Checklist) -> None:
 async def tell_everything(world: World) -> tuple[list[Viewer], list[Stream]]:
     """Viewers, and streams, that are sent between them every notification but `reconnect`."""
     clock, lifetime_ms = world.product.clock, 3_600_000
-    clock.forward_ms = 1_500 - lifetime_ms  # a token that was issued long ago and ends soon
+    clock.forward_ms = 15_000 - lifetime_ms  # a token that was issued long ago and ends soon
     token = await world.new_user("short-lived", "user", "own")
     clock.forward_ms = 0
     expiring = await world.join(token=token)
