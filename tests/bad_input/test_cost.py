@@ -28,7 +28,7 @@ from broker.operations.registry import Operation
 from broker.resources import following
 from broker.resources.application_requests import require_parameters
 from broker.resources.imports import _body_elements
-from broker.rest.account import TrustedProxies, account_of_host
+from broker.rest.account import account_of_host
 from broker.rest.callers import HEADER, Callers
 from broker.rest.reply import _is_known
 from broker.rest.request import (
@@ -41,6 +41,7 @@ from broker.rest.request import (
     read_headers,
 )
 from broker.rest.routing import RouteTable, build_endpoint
+from broker.rest.trusted_proxies import TrustedProxies
 from tests.bad_input.cost import HEAD_SIZES, WRITTEN_BYTES, refusal_of, require_cheap
 from tests.bad_input.stage import PARAMS, REGISTRY
 

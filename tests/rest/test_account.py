@@ -1,8 +1,8 @@
-"""`broker.rest.account`: accounts from hosts, addresses from behind proxies."""
+"""`broker.rest.account`: accounts from hosts."""
 
 import pytest
 
-from broker.rest.account import TrustedProxies, account_of_host
+from broker.rest.account import account_of_host
 
 
 @pytest.mark.parametrize(
@@ -23,24 +23,3 @@ from broker.rest.account import TrustedProxies, account_of_host
 )
 def test_the_label_in_front_of_the_public_host(host: str, account: str) -> None:
     assert account_of_host(host, "tv.example", "demo") == account
-
-
-@pytest.mark.parametrize(
-    ("peer", "forwarded", "caller"),
-    [
-        ("9.9.9.9", "", "9.9.9.9"),
-        ("9.9.9.9", "1.1.1.1", "9.9.9.9"),  # no proxy of ours: anybody can write that
-        ("127.0.0.1", "", "127.0.0.1"),
-        ("127.0.0.1", "1.1.1.1", "1.1.1.1"),
-        ("127.0.0.1", "6.6.6.6, 1.1.1.1", "1.1.1.1"),
-        ("127.0.0.1", "6.6.6.6, 1.1.1.1, 10.0.0.2", "1.1.1.1"),
-        ("127.0.0.1", "1.1.1.1, nonsense", "127.0.0.1"),
-        ("127.0.0.1", "1.1.1.1:5555", "1.1.1.1"),
-        ("127.0.0.1", "[2001:db8::1]:5555", "2001:db8::1"),
-        ("127.0.0.1", "2001:DB8::1", "2001:db8::1"),
-        ("127.0.0.1", "10.0.0.3", "10.0.0.3"),
-        ("", "1.1.1.1", ""),
-    ],
-)
-def test_the_nearest_address_that_is_no_proxy_of_ours(peer: str, forwarded: str, caller: str) -> None:
-    assert TrustedProxies(["127.0.0.0/8", "10.0.0.0/8"]).caller(peer, forwarded) == caller

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.errors import InsufficientScope
-from broker.rest.account import TrustedProxies
 from broker.rest.callers import Callers, CallOrigin
+from broker.rest.trusted_proxies import TrustedProxies
 
 KEY = "0123456789abcdef"
 FRONT_DOOR = "10.0.0.1"

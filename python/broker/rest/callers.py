@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from broker.errors import InsufficientScope
-from broker.rest.account import TrustedProxies
+from broker.rest.trusted_proxies import TrustedProxies
 
 HEADER = "x-broker-ingress"
 PUBLIC = "public"

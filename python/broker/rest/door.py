@@ -23,7 +23,6 @@ from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import HTTP_RESPONSES, Sample
 from broker.rest.access_log import AccessLog
-from broker.rest.account import TrustedProxies
 from broker.rest.asgi import Receive, Send
 from broker.rest.callers import Callers, CallOrigin
 from broker.rest.deadlines import Deadlines
@@ -37,6 +36,7 @@ from broker.rest.request import (
     read_headers,
     request_id_of,
 )
+from broker.rest.trusted_proxies import TrustedProxies
 from broker.settings import Settings
 
 # Of each hundred; 0 is a client that hung up first.
