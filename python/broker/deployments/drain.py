@@ -7,13 +7,13 @@ is left.
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import ray
 
 from broker.actors.named import NAMESPACE, Node, list_nodes
+from broker.concurrency.deadline import until_deadline
 from broker.deployments.gateways import name_prefix
 from broker.deployments.ray_internals.actor_processes import list_processes
 from broker.owners.placement import OWNER
@@ -78,16 +78,15 @@ def _tell_ray(address: str, node: Node, wait_s: float) -> None:
 
 
 def _until_empty(node: Node, wait_s: float, tell: Callable[[str], None]) -> None:
-    deadline_s = time.monotonic() + wait_s
-    told: Collection[str] = ()
-    while left := _list_left(node):
-        if time.monotonic() >= deadline_s:
-            raise SetupError(f"{node.host} still has {', '.join(left)} after {wait_s:g} s; {_GONE}")
+    left: Collection[str] = ()
+    for _ in until_deadline(wait_s, _LOOK_S):
+        told, left = left, _list_left(node)
+        if not left:
+            tell(f"{node.host} can be taken away")
+            return
         if left != told:
             tell(f"waiting for {', '.join(left)}")
-            told = left
-        time.sleep(_LOOK_S)
-    tell(f"{node.host} can be taken away")
+    raise SetupError(f"{node.host} still has {', '.join(left)} after {wait_s:g} s; {_GONE}")
 
 
 def _list_left(node: Node) -> list[str]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from broker.concurrency.deadline import until_deadline
+
 MARK = "BROKER_INSTANCE"
 CONDUCTOR_MARK = "BROKER_CONDUCTOR"
 """The same for the processes of one conductor, of which an instance may have two for a while."""
@@ -69,13 +71,14 @@ def end_own_session() -> None:
 def _end(list_left: Callable[[], Sequence[int]]) -> int:
     """Kill until nobody is left: one may have started another between being listed and being killed."""
     found: set[int] = set()
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while (left := list_left()) and time.monotonic() < deadline_s:
+    for _ in until_deadline(_PATIENCE_S, _POLL_S):
+        left = list_left()
+        if not left:
+            break
         found.update(left)
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_POLL_S)
     return len(found)
 
 

@@ -6,7 +6,6 @@ signal learns nothing from it.
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from broker.concurrency.deadline import until_deadline
 from broker.deployments.data_dir import RECORD, require_claimed
 from broker.setup_error import SetupError
 
@@ -88,9 +88,8 @@ def request_reload(data_dir: Path, wait_s: float, tell: Callable[[str], None]) -
         os.kill(before.pid, signal.SIGHUP)
     except OSError as error:
         raise SetupError(f"the `broker up` on {data_dir} cannot be asked: {error.strerror}") from error
-    deadline_s = time.monotonic() + wait_s
     told = 0
-    while True:
+    for _ in until_deadline(wait_s, _LOOK_S):
         record = read_record(data_dir)
         if record.number > before.number:
             if record.is_over:
@@ -98,6 +97,4 @@ def request_reload(data_dir: Path, wait_s: float, tell: Callable[[str], None]) -
             for line in record.lines[told:]:
                 tell(line)
             told = len(record.lines)
-        if time.monotonic() > deadline_s:
-            raise SetupError(f"the reload is not over after {wait_s:g} s; it goes on, see the log")
-        time.sleep(_LOOK_S)
+    raise SetupError(f"the reload is not over after {wait_s:g} s; it goes on, see the log")

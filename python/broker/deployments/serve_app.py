@@ -8,6 +8,7 @@ import ray
 from ray import serve
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
+from broker.concurrency.deadline import until_deadline
 from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.deployments.environment import RAY_HOST
 from broker.deployments.faces import APPLICATION as FACES
@@ -126,11 +127,11 @@ def run_images(settings: Settings, dsn: str) -> None:
     """
     targets = [build_images(settings, dsn), faces_target(settings)]
     serve.run_many(targets, wait_for_applications_running=False)
-    deadline_s = time.monotonic() + _START_S
-    while (state := _find_state(IMAGES)) is not None and state.status == ApplicationStatus.DEPLOYING:
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"no replica has started within {_START_S:g} s")
-        time.sleep(_LOOK_S)
+    for _ in until_deadline(_START_S, _LOOK_S):
+        state = _find_state(IMAGES)
+        if state is None or state.status != ApplicationStatus.DEPLOYING:
+            return
+    raise TimeoutError(f"no replica has started within {_START_S:g} s")
 
 
 def find_images_fault() -> str:
@@ -172,8 +173,8 @@ def stop_application(*, leave_ingress: bool) -> None:
     serve.delete(APPLICATION)
     if leave_ingress:
         return
-    deadline_s = time.monotonic() + _GONE_S
-    while any(map(_find_state, (IMAGES, FACES))) and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S)
+    for _ in until_deadline(_GONE_S, _LOOK_S):
+        if not any(map(_find_state, (IMAGES, FACES))):
+            break
     if not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types

@@ -2,11 +2,11 @@
 
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from broker.concurrency.deadline import until_deadline
 from broker.setup_error import SetupError
 
 _POLL_S = 0.02
@@ -21,11 +21,8 @@ def exclusive(path: Path, timeout_s: float) -> Iterator[None]:
     """
     handle = _open(path)
     try:
-        deadline_s = time.monotonic() + timeout_s
-        while not _try(handle, fcntl.LOCK_EX):
-            if time.monotonic() > deadline_s:
-                raise SetupError(f"{path}: another process has held this lock for over {timeout_s:g} s")
-            time.sleep(_POLL_S)
+        if not any(_try(handle, fcntl.LOCK_EX) for _ in until_deadline(timeout_s, _POLL_S)):
+            raise SetupError(f"{path}: another process has held this lock for over {timeout_s:g} s")
         yield
     finally:
         os.close(handle)

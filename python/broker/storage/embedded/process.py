@@ -9,13 +9,13 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker import timers
+from broker.concurrency.deadline import until_deadline
 from broker.setup_error import SetupError
 from broker.storage.embedded.os_user import OsUser
 
@@ -129,8 +129,7 @@ def await_ready(data: Path, log: Path, pid: int) -> None:
     Raises:
         SetupError: it ended, or was not ready in time.
     """
-    deadline_s = time.monotonic() + _START_S
-    while True:
+    for _ in until_deadline(_START_S, _POLL_S):
         child = _CHILDREN.get(pid)
         if (child is not None and child.poll() is not None) or not _exists(pid):
             _CHILDREN.pop(pid, None)
@@ -138,9 +137,7 @@ def await_ready(data: Path, log: Path, pid: int) -> None:
         file = read_pid_file(data)
         if file and file.pid == pid and file.is_ready:
             return
-        if time.monotonic() > deadline_s:
-            raise SetupError(f"PostgreSQL is not ready after {_START_S:g} s: {_last_line(log)} (see {log})")
-        time.sleep(_POLL_S)
+    raise SetupError(f"PostgreSQL is not ready after {_START_S:g} s: {_last_line(log)} (see {log})")
 
 
 def stop(data: Path) -> None:
@@ -222,12 +219,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(_POLL_S)
-    return True
+    return any(condition() for _ in until_deadline(timeout_s, _POLL_S))
 
 
 def _last_line(log: Path) -> str:
