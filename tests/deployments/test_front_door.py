@@ -31,7 +31,6 @@ NAMING_DOOR = "127.0.0.10"
 """A front door that begins its connections with a PROXY header."""
 OWN_DOOR = "127.0.0.1"
 """Where front doors on the product's machine come from."""
-TLS_PORT = free_port()
 SOCKETS = 2  # of one address
 BURST = 3
 REPLICAS = 2  # one, and its spare
@@ -41,7 +40,6 @@ ENTRY = {"measureName": "m", "contextId": "00000000-0000-7000-8000-000000000000"
 SETTINGS = {
     "BROKER_TRUSTED_PROXIES": f"{FRONT_DOOR}/32,{NAMING_DOOR},{OWN_DOOR}",
     "BROKER_PROXY_PROTOCOL": NAMING_DOOR,
-    "BROKER_PUBLIC_WS_URL": f"wss://{HOST}:{TLS_PORT}/api/v1/ws",
     "BROKER_WS_CONNECTIONS_PER_ADDRESS": str(SOCKETS),
     "BROKER_LOGIN_TRIES_PER_ADDRESS": str(BURST),
     "BROKER_STORAGE_RATE_PER_ADDRESS": "0.001",
@@ -56,8 +54,15 @@ Ask = Callable[[httpx.Client, dict[str, str]], httpx.Response]
 
 
 @pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    instance = Instance(tmp_path_factory.mktemp("front") / "data", environment=SETTINGS)
+def tls_port() -> int:
+    """Where the front doors listen, one after the other."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def instance(tls_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    public = {"BROKER_PUBLIC_WS_URL": f"wss://{HOST}:{tls_port}/api/v1/ws"}
+    instance = Instance(tmp_path_factory.mktemp("front") / "data", environment=SETTINGS | public)
     with instance.running():
         # What a replica counts begins anew in another one, and the one that is ready first may be the spare.
         await_replicas(instance)
@@ -234,17 +239,17 @@ def test_a_proxy_header_of_anybody_else_is_refused(instance: Instance, source: s
 
 @pytest.mark.parametrize("number", range(len(FRONT_DOORS)), ids=FRONT_DOORS)
 def test_the_sdk_works_through_a_front_door_as_it_stands(
-    instance: Instance, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    instance: Instance, tls_port: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = make_certificate(tmp_path, HOST)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     name, source = list(FRONT_DOORS)[number], f"127.0.1.{number + 1}"
-    place = Place(TLS_PORT, free_port(), instance.http_port, instance.ws_port, NAMING_DOOR, certificate)
+    place = Place(tls_port, free_port(), instance.http_port, instance.ws_port, NAMING_DOOR, certificate)
     with FRONT_DOORS[name](place, tmp_path):
         with asyncio.Runner(loop_factory=loop_from(source)) as runner:
-            runner.run(use(f"https://{HOST}:{TLS_PORT}", f"through-{number}"))
+            runner.run(use(f"https://{HOST}:{tls_port}", f"through-{number}"))
         assert logged_address(instance, f"through-{number}") == source
-        assert offered_protocol(TLS_PORT, certificate) == "h2"
+        assert offered_protocol(tls_port, certificate) == "h2"
         plain = httpx.get(f"http://127.0.0.1:{place.plain_port}/docs", headers={"Host": HOST}, timeout=20)
         assert plain.status_code == 308
         assert plain.headers["location"].startswith(f"https://{HOST}")
