@@ -43,7 +43,7 @@ Upcall: TypeAlias = tuple[Any, ...]
   absent); answer exactly once with `reply` or `retry`. Calls of one connection come in the order sent.
 * `("idle", topic)`: a log has had no subscriber for the linger time; `close_log` it or let it be.
 * `("access", topic, [reader, ...])`: the log became private; `allow` each reader again, or it loses its subscriptions.
-* `("votes", lane)`: `take_votes` has something for a counter; told once until it had nothing.
+* `("votes", counter)`: `take_votes` has something for a counter; told once until it had nothing.
 * `("connects",)`: `take_connects` has something; told once until it was called.
 """
 
@@ -170,13 +170,13 @@ class Server:
 
     # -- votes
 
-    def prepare_votes(self, door: str, per_connection: Rates, per_address: Rates, lanes: int) -> None:
+    def prepare_votes(self, door: str, per_connection: Rates, per_address: Rates, counters: int) -> None:
         """Let `respond` and `impression` be taken natively; before `start`, once.
 
         Args:
             door: With `/` and the number of a connection it names that, as a visitor and in `per_connection`.
             per_address: By the account, `/` and the caller's IPv4 address or IPv6 network.
-            lanes: Counters; the records of shard `n` go by lane `n` modulo `lanes`.
+            counters: How many; the records of shard `n` go to counter `n` modulo `counters`.
         """
 
     def open_poll(
@@ -208,16 +208,16 @@ class Server:
     def close_poll(self, account: str, program_id: str, context_id: str, measure_name: str) -> None:
         """Leave the votes of a poll to Python from now on; those that were taken stay."""
 
-    def take_votes(self, lane: int) -> list[tuple[int, int, bool, bool, bytes]]:
+    def take_votes(self, counter: int) -> list[tuple[int, int, bool, bool, bytes]]:
         """(poll, shard, allow_change, whether of answers, records) of at most 4,000 records, in the order they came.
 
         Empty while what was taken before is not settled, or when nothing waits; then the next is an upcall again.
         """
 
-    def unsettled_votes(self, lane: int) -> int:
+    def unsettled_votes(self, counter: int) -> int:
         """How many times `settle_votes` will have been called when all that has come by now is settled."""
 
-    def settle_votes(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
+    def settle_votes(self, counter: int, fates: list[tuple[bool, bytes]]) -> None:
         """Answer the voters of what was taken, by group: (True, a byte a record) or (False, a JSON-RPC error object).
 
         Raises:

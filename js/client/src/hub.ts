@@ -1,17 +1,17 @@
 /**
  * The connections of one client: which feeds go over which, and how they come back.
  *
- * A lane is one WebSocket after another, with as many feeds as the broker lets one connection have. A lost
- * connection, a gateway that shuts down (`reconnect`, 1012), a slow consumer's close (4008) and a hole in the
+ * A connection is one WebSocket after another, each with as many feeds as the broker lets it have. A lost
+ * WebSocket, a gateway that shuts down (`reconnect`, 1012), a slow consumer's close (4008) and a hole in the
  * sequence are all one case: wait with full jitter, ask `GET /connect` for a gateway, subscribe with the cursors.
  * Where a gateway can be asked for and its WebSocket cannot be opened, programs are followed by Server-Sent
  * Events, a stream each, until a WebSocket opens.
  */
 import type { ServerClock } from "./clock.js";
+import { Connection } from "./connection.js";
 import { ClientError } from "./errors.js";
 import { type Feed, keyOf, type Member, type Target } from "./feed.js";
 import type { Api } from "./http.js";
-import { Lane } from "./lane.js";
 import type { SocketClass } from "./link.js";
 import type { Raw } from "./tracker.js";
 
@@ -71,7 +71,7 @@ export class Hub implements Carrier {
   onState: () => void = () => {};
   isClosed = false;
   streams = 0;
-  readonly #lanes: Lane[] = [];
+  readonly #connections: Connection[] = [];
   #state: State = "idle";
   #tickAt = [Date.now(), performance.now()];
   readonly #ticker: ReturnType<typeof setInterval>;
@@ -94,28 +94,28 @@ export class Hub implements Carrier {
   }
 
   get problem(): Error | undefined {
-    return this.#lanes.find((lane) => lane.problem)?.problem;
+    return this.#connections.find((connection) => connection.problem)?.problem;
   }
 
   join(target: Target, member: Member): void {
     if (this.isClosed) return member.fail(new ClientError("the client is closed"));
     const key = keyOf(target);
-    const lane =
-      this.#lanes.find((each) => each.feeds.has(key)) ??
-      this.#lanes.find((each) => each.hasRoom) ??
-      this.#addLane();
-    lane.join(key, target, member);
+    const connection =
+      this.#connections.find((each) => each.feeds.has(key)) ??
+      this.#connections.find((each) => each.hasRoom) ??
+      this.#addConnection();
+    connection.join(key, target, member);
   }
 
   leave(target: Target, member: Member): void {
-    for (const lane of this.#lanes) lane.leave(keyOf(target), member);
+    for (const connection of this.#connections) connection.leave(keyOf(target), member);
   }
 
   /** Calls an operation once a connection is there. It is not made again after the connection is lost. */
   async call(method: string, params: Raw, signal?: AbortSignal): Promise<Raw> {
     signal?.throwIfAborted();
     if (this.isClosed) throw new ClientError("the client is closed");
-    const link = await (this.#lanes[0] ?? this.#addLane()).linkFor(signal);
+    const link = await (this.#connections[0] ?? this.#addConnection()).linkFor(signal);
     return link.call(method, params);
   }
 
@@ -123,35 +123,35 @@ export class Hub implements Carrier {
     this.isClosed = true;
     clearInterval(this.#ticker);
     this.#unlisten();
-    for (const lane of this.#lanes) lane.close();
+    for (const connection of this.#connections) connection.close();
     this.update();
   }
 
   /** Whatever was there may be gone: the machine slept, the network changed, the page comes out of a cache. */
   check(): void {
     this.config.clock.doubt();
-    for (const lane of this.#lanes) lane.check();
+    for (const connection of this.#connections) connection.check();
   }
 
-  /** Finds a lane for a feed of which its own has too many. */
+  /** Finds a connection for a feed of which its own has too many. */
   move(feed: Feed): void {
     for (const member of feed.members) this.join(feed.target, member);
   }
 
   /** Tells of a new state where there is one. */
   update(): void {
-    const lane = this.#lanes[0];
-    const wanted = lane?.isWanted ? (lane.isFallback ? "fallback" : "connecting") : "idle";
-    const state = this.isClosed ? "closed" : lane?.link ? "open" : wanted;
+    const connection = this.#connections[0];
+    const wanted = connection?.isWanted ? (connection.isFallback ? "fallback" : "connecting") : "idle";
+    const state = this.isClosed ? "closed" : connection?.link ? "open" : wanted;
     if (state === this.#state) return;
     this.#state = state;
     this.onState();
   }
 
-  #addLane(): Lane {
-    const lane = new Lane(this);
-    this.#lanes.push(lane);
-    return lane;
+  #addConnection(): Connection {
+    const connection = new Connection(this);
+    this.#connections.push(connection);
+    return connection;
   }
 
   #tick(): void {
@@ -160,6 +160,6 @@ export class Hub implements Carrier {
     const isLate = now.some((each, index) => Math.abs(each - (this.#tickAt[index] as number)) > 20_000);
     this.#tickAt = now;
     if (isLate) this.check();
-    for (const lane of this.#lanes) lane.tick();
+    for (const connection of this.#connections) connection.tick();
   }
 }

@@ -1,10 +1,10 @@
 /** Programs followed by Server-Sent Events, a stream each, where WebSocket is blocked. */
 import { Backoff } from "./backoff.js";
 import { type Beginning, chooseBeginning, noteBeginning, servesAll } from "./beginning.js";
+import type { Connection } from "./connection.js";
 import { ApiError, ClientError, ConnectionFailed, HistoryLost } from "./errors.js";
 import type { Feed } from "./feed.js";
 import { readBody } from "./http.js";
-import type { Lane } from "./lane.js";
 import { sleep } from "./sleep.js";
 import { readStream } from "./stream.js";
 import { position, type Raw, type Tracker } from "./tracker.js";
@@ -20,8 +20,8 @@ const SILENCE_MS = 40_000; // a gateway sends something every 25 s, and one that
 const LATE_MS = 250; // where the page itself was held up, what has arrived meanwhile is read first
 
 /** Follows by one stream after another, until a link has taken over or nobody follows. */
-export async function follow(lane: Lane, feed: Feed): Promise<void> {
-  const { api, maxStreams, timing } = lane.hub.config;
+export async function follow(connection: Connection, feed: Feed): Promise<void> {
+  const { api, maxStreams, timing } = connection.hub.config;
   const { tokens } = api;
   if (feed.streaming) {
     // Whoever joins while it is being opened is looked after then.
@@ -29,21 +29,21 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
     return;
   }
   if (!feed.programId) return; // channels have no stream; they wait for a WebSocket
-  if (lane.hub.streams >= maxStreams) {
+  if (connection.hub.streams >= maxStreams) {
     const most = `over Server-Sent Events ${maxStreams} programs can be followed`;
-    return lane.fail(feed, new ConnectionFailed(`WebSocket is blocked, and ${most}`));
+    return connection.fail(feed, new ConnectionFailed(`WebSocket is blocked, and ${most}`));
   }
-  lane.hub.streams++;
+  connection.hub.streams++;
   const backoff = new Backoff(timing.baseMs, timing.capMs);
   const asking: Asking = { isAlive: true };
   let isRenewed = false;
   try {
-    while (feed.members.size && !lane.hub.isClosed && !lane.link) {
+    while (feed.members.size && !connection.hub.isClosed && !connection.link) {
       const ending = new AbortController();
       feed.streaming = ending;
       let waitMs = 0;
       try {
-        waitMs = await read(lane, feed, ending, asking);
+        waitMs = await read(connection, feed, ending, asking);
         if (ending.signal.reason !== GAP) backoff.attempt = 0;
         isRenewed = false;
       } catch (error) {
@@ -59,12 +59,12 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
         if (error instanceof ApiError && error.status < 429) {
           // A token may be refused before its time: another one is tried, once.
           if (isRenewed || error.code !== "invalid_token" || !tokens.drop(tokens.value)) {
-            return lane.fail(feed, error);
+            return connection.fail(feed, error);
           }
           isRenewed = true;
         }
         asking.avoid = asking.gateway;
-        lane.problem = error as Error;
+        connection.problem = error as Error;
         waitMs = (error as ApiError).retryAfterMs ?? 0;
       }
       const { aborted, reason } = ending.signal;
@@ -78,8 +78,8 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
     }
   } finally {
     feed.streaming = undefined;
-    lane.hub.streams--;
-    if (!feed.members.size) lane.drop(feed);
+    connection.hub.streams--;
+    if (!feed.members.size) connection.drop(feed);
   }
 }
 
@@ -94,12 +94,12 @@ interface Asking {
 }
 
 /** Reads one stream to its end; returns how long the gateway asks to stay away. */
-async function read(lane: Lane, feed: Feed, ending: AbortController, asking: Asking): Promise<number> {
-  const { api, timing } = lane.hub.config;
+async function read(connection: Connection, feed: Feed, ending: AbortController, asking: Asking): Promise<number> {
+  const { api, timing } = connection.hub.config;
   const programId = feed.programId as string;
   const token = await api.tokens.get();
   const asked = chooseBeginning(trackersOf(feed));
-  const { url: first, servers = [] } = lane.known;
+  const { url: first, servers = [] } = connection.known;
   const gateways: string[] = [first, ...servers.map((each: Raw) => each.url)];
   asking.gateway = gateways.find((each) => each !== asking.avoid) ?? first;
   const url = streamUrl(asking.gateway as string, programId, asked);
@@ -116,7 +116,7 @@ async function read(lane: Lane, feed: Feed, ending: AbortController, asking: Ask
   };
   const handlers: Record<string, (params: Raw) => void> = {
     subscribed: (params) => {
-      if (lane.link) return; // it takes over
+      if (connection.link) return; // it takes over
       const head = position(params);
       const lost = noteBeginning(trackersOf(feed), asked, head, params.recovered !== false);
       for (const member of [...feed.members]) {
@@ -125,7 +125,7 @@ async function read(lane: Lane, feed: Feed, ending: AbortController, asking: Ask
       }
       if (!servesAll(trackersOf(feed), head)) return ending.abort(ANEW);
       feed.openStream(head);
-      lane.hub.update();
+      connection.hub.update();
     },
     alive: ({ everyMs }) => {
       // Two signs of life may be missing.

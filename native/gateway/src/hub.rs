@@ -166,15 +166,15 @@ impl Hub {
         self.shared.tell(id, Command::Retry(id, ticket));
     }
 
-    /// Replies to the calls whose records the application has taken from `lane`.
+    /// Replies to the calls whose records the application has taken for `counter`.
     ///
     /// # Errors
     /// [`Mismatch`]; nothing is answered then.
-    pub fn settle(&self, lane: usize, fates: Vec<Fate>) -> Result<(), Mismatch> {
+    pub fn settle(&self, counter: usize, fates: Vec<Fate>) -> Result<(), Mismatch> {
         let votes = self.votes.get().ok_or(Mismatch)?;
         let mut by_loop: Vec<Vec<Settled>> = Vec::new();
         by_loop.resize_with(self.shared.mailboxes.len(), Vec::new);
-        for one in votes.settle(lane, fates)? {
+        for one in votes.settle(counter, fates)? {
             if let Some(settled) = by_loop.get_mut(one.conn.loop_index()) {
                 settled.push(one);
             }

@@ -39,7 +39,7 @@ pub enum Upcall {
     /// The rights of these readers of a private log must be decided again.
     Access { topic: String, readers: Vec<u64> },
     /// Records for this counter wait to be taken.
-    Votes { lane: usize },
+    Votes { counter: usize },
     /// Responses to `GET /connect` wait to be logged.
     Connects,
 }
@@ -201,10 +201,10 @@ mod tests {
         rustix::io::write(fd, &(u64::MAX - 1).to_ne_bytes()).expect("its counter is full");
         let (told, hears) = std::sync::mpsc::channel();
         let threads: Vec<_> = (0..2)
-            .map(|lane| {
+            .map(|counter| {
                 let (upcalls, told) = (std::sync::Arc::clone(&upcalls), told.clone());
                 std::thread::spawn(move || {
-                    upcalls.tell(Upcall::Votes { lane });
+                    upcalls.tell(Upcall::Votes { counter });
                     let _ = told.send(());
                 })
             })
@@ -227,8 +227,8 @@ mod tests {
             .map(|_| {
                 let upcalls = std::sync::Arc::clone(&upcalls);
                 std::thread::spawn(move || {
-                    for lane in 0..EACH {
-                        upcalls.tell(Upcall::Votes { lane });
+                    for counter in 0..EACH {
+                        upcalls.tell(Upcall::Votes { counter });
                     }
                 })
             })

@@ -696,8 +696,8 @@ fn answers_to_clients_whose_socket_is_full_share_a_bound() {
     }
 }
 
-/// Batches of a mebibyte that one lane takes.
-const LANE_BATCHES: usize = 16;
+/// Batches of a mebibyte that one counter's queue takes.
+const QUEUE_BATCHES: usize = 16;
 
 #[test]
 fn votes_that_wait_for_their_counter_share_a_bound() {
@@ -738,15 +738,15 @@ fn votes_that_wait_for_their_counter_share_a_bound() {
     // Reading so many long votes takes a slow machine longer than anything else here.
     let deadline = Instant::now() + 6 * WAIT;
     let waiting = |running: &Running| running.hub.votes.get().map_or(0, |b| b.unsettled(0));
-    while waiting(&scene.running) < LANE_BATCHES {
-        assert!(Instant::now() < deadline, "the lane fills");
+    while waiting(&scene.running) < QUEUE_BATCHES {
+        assert!(Instant::now() < deadline, "the queue fills");
         scene.check_service(); // who does not answer pings for as long is closed
         std::thread::sleep(Duration::from_millis(50));
     }
     let refused = |message: &String| message.contains("too many votes are waiting");
     let deadline = Instant::now() + WAIT;
     while !scene.witness.messages.iter().any(refused) {
-        assert!(Instant::now() < deadline, "the lane is full");
+        assert!(Instant::now() < deadline, "the queue is full");
         std::thread::sleep(Duration::from_millis(100));
         scene.witness.messages.clear();
         scene.witness.call(3, "respond", &params);

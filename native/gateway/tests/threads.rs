@@ -21,7 +21,7 @@ const PUSHES: u64 = 300;
 const VIEWERS: u64 = 12;
 const VOTERS: u64 = 8;
 const VOTES: u64 = 2_000;
-const LANES: usize = 3;
+const COUNTERS: usize = 3;
 
 fn topic(program: u64) -> String {
     format!("main/program/{program}")
@@ -229,8 +229,8 @@ fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
     let votes = hub.votes.get().expect("prepared");
     let mut counted = 0;
     while !is_over.load(Ordering::Acquire) {
-        for lane in 0..LANES {
-            let taken = votes.take(lane);
+        for counter in 0..COUNTERS {
+            let taken = votes.take(counter);
             let fates: Vec<_> = taken
                 .iter()
                 .map(|(_, records)| Fate::Counted(vec![1; records.len() / 9]))
@@ -240,7 +240,7 @@ fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
                 .map(|(_, records)| records.len() as u64 / 9)
                 .sum::<u64>();
             if !taken.is_empty() {
-                hub.settle(lane, fates).expect("an outcome for each");
+                hub.settle(counter, fates).expect("an outcome for each");
             }
         }
         for upcall in hub.upcalls.take(64) {
@@ -262,7 +262,7 @@ fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
 #[test]
 fn votes_of_many_loops_are_each_taken_and_answered_once() {
     let rates = || Arc::new(Rates::new(0.0, 0.0, 100));
-    let votes = Votes::new("d".to_owned(), rates(), rates(), LANES);
+    let votes = Votes::new("d".to_owned(), rates(), rates(), COUNTERS);
     let config = Config {
         loops: 4,
         ping_ms: 600_000,

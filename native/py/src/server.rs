@@ -321,9 +321,9 @@ impl Server {
         door: String,
         per_connection: &Rates,
         per_address: &Rates,
-        lanes: usize,
+        counters: usize,
     ) -> PyResult<()> {
-        let votes = Votes::new(door, per_connection.share(), per_address.share(), lanes);
+        let votes = Votes::new(door, per_connection.share(), per_address.share(), counters);
         self.hub
             .votes
             .set(votes)
@@ -381,19 +381,19 @@ impl Server {
         Ok(())
     }
 
-    fn take_votes<'py>(&self, py: Python<'py>, lane: usize) -> PyResult<Vec<Group<'py>>> {
+    fn take_votes<'py>(&self, py: Python<'py>, counter: usize) -> PyResult<Vec<Group<'py>>> {
         let votes = prepared(&self.hub)?;
-        let groups = py.detach(|| votes.take(lane));
+        let groups = py.detach(|| votes.take(counter));
         Ok(build_groups(py, groups))
     }
 
-    fn unsettled_votes(&self, lane: usize) -> PyResult<usize> {
-        Ok(prepared(&self.hub)?.unsettled(lane))
+    fn unsettled_votes(&self, counter: usize) -> PyResult<usize> {
+        Ok(prepared(&self.hub)?.unsettled(counter))
     }
 
-    fn settle_votes(&self, py: Python<'_>, lane: usize, fates: Vec<GivenFate>) -> PyResult<()> {
+    fn settle_votes(&self, py: Python<'_>, counter: usize, fates: Vec<GivenFate>) -> PyResult<()> {
         let fates = read_fates(fates);
-        py.detach(|| self.hub.settle(lane, fates))
+        py.detach(|| self.hub.settle(counter, fates))
             .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
     }
 
@@ -490,7 +490,7 @@ fn build_upcall(py: Python<'_>, upcall: Upcall) -> PyResult<Bound<'_, PyTuple>> 
         }
         Upcall::Idle { topic } => ("idle", topic).into_pyobject(py),
         Upcall::Access { topic, readers } => ("access", topic, readers).into_pyobject(py),
-        Upcall::Votes { lane } => ("votes", lane).into_pyobject(py),
+        Upcall::Votes { counter } => ("votes", counter).into_pyobject(py),
         Upcall::Connects => ("connects",).into_pyobject(py),
     }
 }

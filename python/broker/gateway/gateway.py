@@ -276,7 +276,7 @@ class Gateway:
         elif isinstance(request, Idle):
             self._subscriptions.close_if_idle(request)
         elif isinstance(request, VotesWaiting):
-            self._votes.arrived(request.lane)
+            self._votes.arrived(request.counter)
         elif isinstance(request, ConnectsAnswered):
             assert self._connects_answered is not None, "who lets native code answer listens"
             self._connects_answered()

@@ -67,7 +67,7 @@ class AccessChange:
 class VotesWaiting:
     """Records for a counter wait to be taken; it is told again when none was left and one has come."""
 
-    lane: int
+    counter: int
 
 
 @dataclass(frozen=True, slots=True)

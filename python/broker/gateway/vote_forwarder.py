@@ -1,6 +1,6 @@
 """Carries votes that native code has taken to the counters, and their outcomes back, a batch at a time.
 
-Each counter has a lane with one batch in flight. Votes that arrive meanwhile gather in native code until
+Each counter has one batch in flight. Votes that arrive meanwhile gather in native code until
 the next batch is made, and wait in no other queue; so batches grow with the load, and nothing runs in
 Python for a single vote. Every batch that is taken is settled, whatever happens to it: native code hands
 out no other one before.
@@ -35,8 +35,8 @@ class _Taken(NamedTuple):
     place: Place | None
 
 
-class _Lane:
-    """The state of one lane.
+class _Progress:
+    """How far the batches of one counter are.
 
     Attributes:
         arrived: there may be something to take.
@@ -51,20 +51,20 @@ class _Lane:
 
 
 class VoteForwarder:
-    """Forwards the votes of all lanes. `start` and `stop` run on one event loop."""
+    """Forwards votes to all counters. `start` and `stop` run on one event loop."""
 
     def __init__(self, queue: Server, polls: OpenPolls, services: Services) -> None:
         self._queue = queue
         self._polls = polls
         self._audience = services.audience
         self._recorder = services.recorder
-        self._lanes = [_Lane() for _ in range(services.settings.counters)]
+        self._progress = [_Progress() for _ in range(services.settings.counters)]
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to forward."""
         self._tasks = [
-            keep_running("votes", partial(self._run, number)) for number in range(len(self._lanes))
+            keep_running("votes", partial(self._run, number)) for number in range(len(self._progress))
         ]
 
     async def stop(self) -> None:
@@ -78,39 +78,40 @@ class VoteForwarder:
                 await self.all_before()
         await cancel_and_wait(*self._tasks)
         stopping = Unavailable("this gateway is shutting down", retry_after_s=1)
-        for number in range(len(self._lanes) if self._tasks else 0):
+        for number in range(len(self._progress) if self._tasks else 0):
             while groups := self._queue.take_votes(number):
                 self._settle(number, [(False, error_json(stopping))] * len(groups))
         self._tasks = []
 
-    def arrived(self, lane: int) -> None:
-        """A lane is no longer empty."""
-        self._lanes[lane].arrived.set()
+    def arrived(self, counter: int) -> None:
+        """Votes wait for a counter that had none."""
+        self._progress[counter].arrived.set()
 
     async def all_before(self) -> None:
         """Return when all votes that native code has taken so far are settled."""
         until = [
-            lane.settled + self._queue.unsettled_votes(number) for number, lane in enumerate(self._lanes)
+            progress.settled + self._queue.unsettled_votes(counter)
+            for counter, progress in enumerate(self._progress)
         ]
-        for lane, settled in zip(self._lanes, until, strict=True):
-            while lane.settled < settled:
-                await lane.has_settled.wait()
+        for progress, settled in zip(self._progress, until, strict=True):
+            while progress.settled < settled:
+                await progress.has_settled.wait()
 
-    async def _run(self, lane: int) -> None:
+    async def _run(self, counter: int) -> None:
         while True:
-            await self._lanes[lane].arrived.wait()
-            if not await self._deliver(lane):
-                self._lanes[lane].arrived.clear()
+            await self._progress[counter].arrived.wait()
+            if not await self._deliver(counter):
+                self._progress[counter].arrived.clear()
 
-    async def _deliver(self, lane: int) -> bool:
+    async def _deliver(self, counter: int) -> bool:
         """Have what is there counted, and settle it; False when there was nothing."""
         taken: list[_Taken] = []
-        if not self._queue.unsettled_votes(lane) and not self._take(lane, taken):
+        if not self._queue.unsettled_votes(counter) and not self._take(counter, taken):
             return False  # and native code says when there is something again
         outcomes: Sequence[bytes | BrokerError | None] = ()
         fates: list[tuple[bool, bytes]] | None = None
         try:
-            outcomes = await self._count(lane, taken)
+            outcomes = await self._count(counter, taken)
             fates = [_fate(each, outcome) for each, outcome in zip(taken, outcomes, strict=True)]
         except asyncio.CancelledError:
             ended = OutcomeUnknown("this gateway is shutting down", retry_after_s=1)
@@ -118,26 +119,26 @@ class VoteForwarder:
             raise
         finally:
             if taken:
-                self._settle(lane, fates or [(False, error_json(_internal()))] * len(taken))
+                self._settle(counter, fates or [(False, error_json(_internal()))] * len(taken))
         await self._tell(zip(taken, outcomes, strict=True))
         return True
 
-    def _take(self, lane: int, taken: list[_Taken]) -> list[Group]:
+    def _take(self, counter: int, taken: list[_Taken]) -> list[Group]:
         """Take what native code has."""
         taken += [
             _Taken(Group(poll, shard, change, records), is_answers, self._polls.use(poll))
-            for poll, shard, change, is_answers, records in self._queue.take_votes(lane)
+            for poll, shard, change, is_answers, records in self._queue.take_votes(counter)
         ]
         return [each.group for each in taken]
 
-    async def _count(self, lane: int, taken: list[_Taken]) -> Sequence[bytes | BrokerError | None]:
+    async def _count(self, counter: int, taken: list[_Taken]) -> Sequence[bytes | BrokerError | None]:
         """The outcome of each group of `taken`, which is filled as late as possible if it is empty."""
-        take = partial(self._take, lane, taken) if not taken else lambda: [each.group for each in taken]
+        take = partial(self._take, counter, taken) if not taken else lambda: [each.group for each in taken]
         try:
-            return await self._audience.counters.count(lane, take)
+            return await self._audience.counters.count(counter, take)
         except BrokerError as error:
             if not taken:
-                self._take(lane, taken)  # refused before a batch was made of them
+                self._take(counter, taken)  # refused before a batch was made of them
             _log.warning("votes_not_counted", extra={"groups": len(taken), "cause": error.log_text})
             return [error] * len(taken)
 
@@ -145,13 +146,13 @@ class VoteForwarder:
         try:
             self._queue.settle_votes(number, fates)
         except ValueError:
-            # The counter sent outcomes that do not fit. Unless the batch is settled, the lane stays blocked.
+            # The counter sent outcomes that do not fit. Until the batch is settled, nothing more goes there.
             _log.exception("votes_not_settled")
             self._queue.settle_votes(number, [(False, error_json(_internal()))] * len(fates))
-        lane = self._lanes[number]
-        lane.settled += 1
-        lane.has_settled.set()
-        lane.has_settled = asyncio.Event()
+        progress = self._progress[number]
+        progress.settled += 1
+        progress.has_settled.set()
+        progress.has_settled = asyncio.Event()
 
     async def _tell(self, counted: Iterable[tuple[_Taken, bytes | BrokerError | None]]) -> None:
         """Report changed counts to statistics and the channel, and forget polls of deleted programs."""

@@ -7,24 +7,24 @@
 //! |---|---|
 //! | `params` | the params, if they are clearly valid |
 //! | `rates` | how many votes a connection and an address may send |
-//! | `lane` | the queue to one counter: batches, of which the application has one at a time |
-//! | `polls` | which polls are open, their keys and options, and which lane a record goes to |
-//! | `taking` | the call: from params to records in a lane, from outcomes to the reply |
+//! | `queue` | the queue to one counter: batches, of which the application has one at a time |
+//! | `polls` | which polls are open, their keys and options, and which counter a record goes to |
+//! | `taking` | the call: from params to records in a queue, from outcomes to the reply |
 //!
 //! The application checks a vote in full: the program, its access, the event and the time. The result stays valid for
 //! some moments, so the application opens the poll here for that long. Votes that are not clearly valid are still
 //! passed to it, so all errors come from there. The application also counts: it fetches batches of records, has them
 //! counted, and settles them with what each record changed.
 
-mod lane;
 mod names;
 mod params;
 mod polls;
+mod queue;
 mod rates;
 mod taking;
 
-pub use lane::{Fate, GroupKey, Mismatch, Records, Settled, Settlement};
 pub use polls::{OpenPoll, PollName, Votes};
+pub use queue::{Fate, GroupKey, Mismatch, Records, Settled, Settlement};
 pub use rates::Rates;
 
 pub(crate) use names::Names;

@@ -1,8 +1,8 @@
-//! The polls that the application has opened to this gateway, and the lanes to the counters.
+//! The polls that the application has opened to this gateway, and the queues to the counters.
 //!
 //! Theory of operation. The application checks a vote in full: the program, its access, the event and the time. The
 //! result stays valid for some moments, so the application *opens* the poll here for that long. Votes for an open poll
-//! that are clearly valid ([`super::params`]) become records at once, on their connection's loop, and wait in the lane
+//! that are clearly valid ([`super::params`]) become records at once, on their connection's loop, and wait in the queue
 //! of their counter until the application sends them. A poll that is not opened again lapses: when the application
 //! hangs, votes are passed to it again and get its errors.
 
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use broker_core::answers::{self, Hasher};
 use broker_server::Lock;
 
-use super::lane::{Fate, GroupKey, Lane, Mismatch, Records, Settled, Waiting};
+use super::queue::{Fate, GroupKey, Mismatch, Records, Settled, VoteQueue, Waiting};
 use super::rates::Rates;
 
 /// A poll as passed by the application.
@@ -51,7 +51,7 @@ impl PollName<'_> {
     }
 }
 
-/// Open polls, limits, and a lane to each counter. Every method is short and may be called from any thread.
+/// Open polls, limits, and a queue to each counter. Every method is short and may be called from any thread.
 #[derive(Debug)]
 pub struct Votes {
     /// A prefix that makes the number of a connection unique among all gateways.
@@ -61,17 +61,17 @@ pub struct Votes {
     per_connection: Arc<Rates>,
     per_address: Arc<Rates>,
     polls: Lock<HashMap<String, Arc<OpenPoll>>>,
-    lanes: Vec<Lane>,
+    queues: Vec<VoteQueue>,
 }
 
 impl Votes {
-    /// A record of shard `n` goes to lane `n` modulo `lanes`, of which there is at least one.
+    /// A record of shard `n` goes to counter `n` modulo `counters`, of which there is at least one.
     #[must_use]
     pub fn new(
         door: String,
         per_connection: Arc<Rates>,
         per_address: Arc<Rates>,
-        lanes: usize,
+        counters: usize,
     ) -> Self {
         Self {
             door,
@@ -79,7 +79,7 @@ impl Votes {
             per_connection,
             per_address,
             polls: Lock::default(),
-            lanes: (0..lanes.max(1)).map(|_| Lane::default()).collect(),
+            queues: (0..counters.max(1)).map(|_| VoteQueue::default()).collect(),
         }
     }
 
@@ -121,14 +121,14 @@ impl Votes {
             && self.per_address.take(address, 1.0, now_s) == 0.0
     }
 
-    /// Whether the lane of one of these parts is full.
+    /// Whether the queue of one of these parts is full.
     pub(super) fn is_full(&self, poll: &OpenPoll, parts: &[PackedVote]) -> bool {
         parts
             .iter()
-            .any(|part| self.lane(part.shard(poll)).is_full())
+            .any(|part| self.queue(part.shard(poll)).is_full())
     }
 
-    /// Queues a part for its counter. Returns the lane if the application must be notified that it is no longer empty.
+    /// Queues a part for its counter, which is returned if the application must be notified that records wait for it.
     pub(super) fn push(
         &self,
         poll: &OpenPoll,
@@ -142,33 +142,40 @@ impl Votes {
             allow_change: poll.allow_change,
             is_answer: part.is_answer,
         };
-        self.lane(shard)
+        self.queue(shard)
             .push(key, &part.record, waiting)
-            .then(|| self.lane_index(shard))
+            .then(|| self.counter_of(shard))
     }
 
-    /// Takes the records that wait in a lane, as one batch; nothing from a lane that does not exist.
+    /// Takes the records that wait for a counter, as one batch; nothing for one that does not exist.
     #[must_use]
-    pub fn take(&self, lane: usize) -> Vec<Records> {
-        self.lanes.get(lane).map(Lane::take).unwrap_or_default()
+    pub fn take(&self, counter: usize) -> Vec<Records> {
+        self.queues
+            .get(counter)
+            .map(VoteQueue::take)
+            .unwrap_or_default()
     }
 
-    /// How many batches a lane still has to settle; 0 for a lane that does not exist.
+    /// How many batches of a counter are not settled; 0 for one that does not exist.
     #[must_use]
-    pub fn unsettled(&self, lane: usize) -> usize {
-        self.lanes.get(lane).map_or(0, Lane::unsettled)
+    pub fn unsettled(&self, counter: usize) -> usize {
+        self.queues.get(counter).map_or(0, VoteQueue::unsettled)
     }
 
-    pub(crate) fn settle(&self, lane: usize, fates: Vec<Fate>) -> Result<Vec<Settled>, Mismatch> {
-        self.lanes.get(lane).ok_or(Mismatch)?.settle(fates)
+    pub(crate) fn settle(
+        &self,
+        counter: usize,
+        fates: Vec<Fate>,
+    ) -> Result<Vec<Settled>, Mismatch> {
+        self.queues.get(counter).ok_or(Mismatch)?.settle(fates)
     }
 
-    fn lane_index(&self, shard: u64) -> usize {
-        usize::try_from(shard).unwrap_or_default() % self.lanes.len()
+    fn counter_of(&self, shard: u64) -> usize {
+        usize::try_from(shard).unwrap_or_default() % self.queues.len()
     }
 
-    fn lane(&self, shard: u64) -> &Lane {
-        &self.lanes[self.lane_index(shard)]
+    fn queue(&self, shard: u64) -> &VoteQueue {
+        &self.queues[self.counter_of(shard)]
     }
 }
 
@@ -309,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn records_go_to_the_lane_of_their_shard() {
+    fn records_go_to_the_counter_of_their_shard() {
         let (votes, poll) = (votes(), poll());
         for number in 0..100 {
             let part = poll.answer(&number.to_string(), &[0]).expect("an answer");
@@ -320,9 +327,9 @@ mod tests {
             };
             votes.push(&poll, &part, waiting);
         }
-        for lane in 0..2 {
-            for (key, records) in votes.take(lane) {
-                assert_eq!(key.shard % 2, lane as u64);
+        for counter in 0..2 {
+            for (key, records) in votes.take(counter) {
+                assert_eq!(key.shard % 2, counter as u64);
                 for record in records.chunks(9) {
                     let hash = u64::from_le_bytes(record[1..].try_into().expect("8 bytes"));
                     assert_eq!(hash % 4, key.shard);

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use broker_core::protocol::jsonrpc::Call;
 use broker_server::{Counters, SlotIndex, household};
 
-use super::lane::{Settled, Settlement, Waiting};
 use super::params::{Vote, parse_vote};
 use super::polls::{OpenPoll, PackedVote, PollName, Votes};
+use super::queue::{Settled, Settlement, Waiting};
 use crate::calls::{Pending, Uncounted};
 use crate::gateway::{Core, Gateway};
 use crate::outcome::Outcome;
@@ -57,8 +57,8 @@ impl Gateway {
                 ticket,
                 tells,
             };
-            if let Some(lane) = votes.push(&poll, part, waiting) {
-                hub.upcalls.tell(Upcall::Votes { lane });
+            if let Some(counter) = votes.push(&poll, part, waiting) {
+                hub.upcalls.tell(Upcall::Votes { counter });
             }
         }
         let pending = Pending {

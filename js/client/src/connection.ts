@@ -19,7 +19,7 @@ const TRIES_BEFORE_STREAMS = 2;
 const SOON_MS = 5_000;
 const LINGER_MS = 5_000; // a connection that carries nothing any more is kept this long
 
-export class Lane {
+export class Connection {
   readonly feeds = new Map<string, Feed>();
   link: Link | undefined;
   isFallback = false;
@@ -313,7 +313,7 @@ export class Lane {
     if (typeof tokens.source !== "function" || this.#isRenewing) return;
     this.#isRenewing = true;
     try {
-      // Another lane may have asked for a new one already.
+      // Another connection may have asked for a new one already.
       if (tokens.renewInMs() > 0 && tokens.value === this.#signed) tokens.drop(this.#signed);
       const token = await tokens.get();
       this.#signed = token;

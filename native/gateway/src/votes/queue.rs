@@ -78,7 +78,7 @@ pub struct Mismatch;
 
 /// The records that wait for one counter.
 #[derive(Debug, Default)]
-pub(super) struct Lane(Lock<Queue>);
+pub(super) struct VoteQueue(Lock<Queue>);
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -99,7 +99,7 @@ struct Batch {
     bytes: usize,
 }
 
-impl Lane {
+impl VoteQueue {
     pub fn is_full(&self) -> bool {
         let queue = self.0.lock();
         queue.waiting >= MOST_WAITING || queue.waiting_bytes >= MOST_WAITING_BYTES
@@ -248,17 +248,17 @@ mod tests {
 
     #[test]
     fn what_comes_while_a_batch_is_away_goes_with_the_next() {
-        let lane = Lane::default();
-        assert!(lane.push(KEY, b"a", waiting(1)));
-        assert_eq!(lane.unsettled(), 1);
-        let first = lane.take();
+        let queue = VoteQueue::default();
+        assert!(queue.push(KEY, b"a", waiting(1)));
+        assert_eq!(queue.unsettled(), 1);
+        let first = queue.take();
         assert_eq!(first[0].1, b"a");
-        assert_eq!(lane.unsettled(), 1);
-        assert!(!lane.push(KEY, b"b", waiting(2)));
-        assert!(!lane.push(GroupKey { shard: 1, ..KEY }, b"c", waiting(3)));
-        assert!(lane.take().is_empty(), "one at a time");
-        assert_eq!(lane.unsettled(), 2);
-        let settled = lane
+        assert_eq!(queue.unsettled(), 1);
+        assert!(!queue.push(KEY, b"b", waiting(2)));
+        assert!(!queue.push(GroupKey { shard: 1, ..KEY }, b"c", waiting(3)));
+        assert!(queue.take().is_empty(), "one at a time");
+        assert_eq!(queue.unsettled(), 2);
+        let settled = queue
             .settle(vec![Fate::Counted(vec![1])])
             .expect("one group");
         assert!(matches!(
@@ -269,31 +269,32 @@ mod tests {
                 ..
             }]
         ));
-        assert_eq!(lane.take().len(), 2);
+        assert_eq!(queue.take().len(), 2);
         let fates = vec![Fate::Counted(vec![0]), Fate::Refused(b"e".to_vec())];
-        assert_eq!(lane.settle(fates).expect("two groups").len(), 2);
-        assert_eq!(lane.unsettled(), 0);
-        assert!(lane.take().is_empty());
+        assert_eq!(queue.settle(fates).expect("two groups").len(), 2);
+        assert_eq!(queue.unsettled(), 0);
+        assert!(queue.take().is_empty());
         assert!(
-            lane.push(KEY, b"d", waiting(4)),
+            queue.push(KEY, b"d", waiting(4)),
             "told again after it was empty"
         );
     }
 
     #[test]
     fn fates_of_other_groups_are_refused() {
-        let lane = Lane::default();
-        lane.push(KEY, b"a", waiting(1));
-        lane.take();
+        let queue = VoteQueue::default();
+        queue.push(KEY, b"a", waiting(1));
+        queue.take();
         for fates in [
             vec![],
             vec![Fate::Counted(vec![])],
             vec![Fate::Counted(vec![1, 1])],
         ] {
-            assert_eq!(lane.settle(fates).err(), Some(Mismatch));
+            assert_eq!(queue.settle(fates).err(), Some(Mismatch));
         }
         assert_eq!(
-            lane.settle(vec![Fate::Counted(vec![0])])
+            queue
+                .settle(vec![Fate::Counted(vec![0])])
                 .expect("still there")
                 .len(),
             1
@@ -302,31 +303,31 @@ mod tests {
 
     #[test]
     fn batches_and_the_queue_are_bounded() {
-        let lane = Lane::default();
+        let queue = VoteQueue::default();
         for number in 0..MOST_WAITING {
-            assert!(!lane.is_full());
-            lane.push(KEY, b"a", waiting(number as u64));
+            assert!(!queue.is_full());
+            queue.push(KEY, b"a", waiting(number as u64));
         }
-        assert!(lane.is_full());
-        assert_eq!(lane.take()[0].1.len(), BATCH_ENTRIES);
-        assert!(!lane.is_full());
+        assert!(queue.is_full());
+        assert_eq!(queue.take()[0].1.len(), BATCH_ENTRIES);
+        assert!(!queue.is_full());
     }
 
     #[test]
     fn long_records_and_many_groups_are_bounded_by_their_bytes() {
         let keys: [fn(u64) -> GroupKey; 2] = [|_| KEY, |poll| GroupKey { poll, ..KEY }];
         for (key, bytes) in keys.into_iter().zip([2_000, 9]) {
-            let (lane, record, mut count) = (Lane::default(), vec![7; bytes], 0);
-            while !lane.is_full() {
-                lane.push(key(count), &record, waiting(count));
+            let (queue, record, mut count) = (VoteQueue::default(), vec![7; bytes], 0);
+            while !queue.is_full() {
+                queue.push(key(count), &record, waiting(count));
                 count += 1;
             }
             let most = u64::try_from(MOST_WAITING_BYTES / bytes).expect("small");
             assert!(count <= most && count < MOST_WAITING as u64, "{count}");
-            let taken = lane.take();
+            let taken = queue.take();
             let held = |(_, records): &Records| records.len() + RECORD_BYTES;
             assert!(taken.iter().map(held).sum::<usize>() <= BATCH_BYTES + 4_000);
-            assert!(!lane.is_full());
+            assert!(!queue.is_full());
         }
     }
 }
