@@ -190,7 +190,7 @@ test-adversity: build ## The product whose processes are killed and hang, under 
 test-native: build ## The tests in Rust; part of `make test`.
 	cargo test --quiet
 
-screens: build ## Pictures of every overlay and every screen of the dashboard, in .build/screens.
+screens: build ## Screenshots of every overlay and every screen of the dashboard, in .build/screens.
 	$(BIN)/python -m tests.javascript.screens
 
 pictures: build ## Take the documentation's pictures of overlays and dashboard anew, into docs/pictures.

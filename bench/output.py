@@ -33,8 +33,8 @@ def conclude(results: Results, faults: list[str], console: Console) -> int:
     path = write_json(RESULTS, results)
     console.print(f"written to {path}")
     try:
-        for picture in draw(results, path):
-            console.print(f"drawn in {picture}")
+        for chart in draw(results, path):
+            console.print(f"drawn in {chart}")
     except ImportError as error:
         console.print(f"[yellow]no plots: {error}; `make bench` installs what they need")
     return 1 if faults else 0

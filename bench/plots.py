@@ -1,4 +1,4 @@
-"""The figures as pictures (PNG), beside the JSON that has them as numbers."""
+"""The figures as charts (PNG), beside the JSON that has them as numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -205,7 +205,7 @@ _constant("listUsers", '"member of foreign"')
 _constant("filterAudit", '"items":')
 _constant("filterImageStatistics", '"series":', to="2020-01-01")
 _constant("purgeImages", url="https://a.test/a.png")
-_constant("warmImages", '"pictures":', urls=["https://a.test/a.png"], options=["w=51"])
+_constant("warmImages", '"images":', urls=["https://a.test/a.png"], options=["w=51"])
 
 
 # -- programs and events

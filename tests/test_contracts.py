@@ -47,7 +47,7 @@ BREAKS = {
         "analytics/keeping",
         "import broker.storage.events",
     ),
-    "Only broker.images decodes pictures": ("rest/decoding", "import PIL"),
+    "Only broker.images decodes images": ("rest/decoding", "import PIL"),
     "Only the processes that decode load decoders": ("images/jobs", "import pyvips"),
 }
 

@@ -1,1 +1,1 @@
-"""Pictures: what a transformation costs, and the service beside other people's servers."""
+"""Images: what a transformation costs, and the service beside other people's servers."""

@@ -64,7 +64,7 @@ def _measure_callers(instance: ImageInstance, count: int) -> Medians:
     return {
         "cpu_s": spent_s,
         "cpu_ms_per_caller": spent_s / count * 1_000,
-        "next_picture_ms": served_s * 1_000,
+        "next_image_ms": served_s * 1_000,
         **{f"{part}_most_MB": held for part, held in most.items()},
         **{f"{part}_later_MB": instance.unbacked_mb(part) for part in most},
     }

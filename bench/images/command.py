@@ -1,4 +1,4 @@
-"""`python -m bench images [PART …] [--runs N] [--seconds S] [--requests N] [--quick]`: the pictures."""
+"""`python -m bench images [PART …] [--runs N] [--seconds S] [--requests N] [--quick]`: images."""
 
 import argparse
 import subprocess
@@ -16,12 +16,12 @@ from bench.images.transform import measure_transform
 from bench.scenes import measure_scenes
 
 _QUICK_S = 2.0
-_PICTURES, _QUICK_PICTURES = 30, 4
+_IMAGES, _QUICK_IMAGES = 30, 4
 
 
 def main(words: list[str]) -> int:
     """Run what the command line asks for; 1 when a target is missed or something goes wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench images", description="Pictures, side by side.")
+    parser = argparse.ArgumentParser(prog="python -m bench images", description="Images, side by side.")
     parser.add_argument("parts", nargs="*", metavar="PART", help="only these: " + ", ".join(PARTS))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of a round with a server")
@@ -33,16 +33,16 @@ def main(words: list[str]) -> int:
     build = ["cargo", "build", "--release", "--quiet", "--example", "http_load"]
     subprocess.run(build, cwd=ROOT, check=True)
     is_quick = arguments.quick
-    pictures = _QUICK_PICTURES if is_quick else _PICTURES
+    images = _QUICK_IMAGES if is_quick else _IMAGES
     seconds = _QUICK_S if is_quick else arguments.seconds
     acts = {
-        "transform": partial(measure_transform, pictures),
+        "transform": partial(measure_transform, images),
         "servers": partial(measure_servers, seconds),
         "door": partial(measure_door, seconds),
-        "crop": partial(measure_crop, pictures),
+        "crop": partial(measure_crop, images),
         "memory": partial(measure_memory, 5 * CHUNKS if is_quick else arguments.requests),
         "burst": partial(measure_burst, burst.QUICK_CALLERS if is_quick else burst.CALLERS),
-        "gpu": partial(measure_gpu, pictures),
+        "gpu": partial(measure_gpu, images),
     }
     targets = {} if is_quick else transform.targets() | crop.targets()
     chosen = {name: act for name, act in acts.items() if not arguments.parts or name in arguments.parts}

@@ -15,7 +15,7 @@ from bench.images.photographs import portrait_jpeg
 from bench.report import Medians
 from bench.rest.instance import process_cpu_s
 from bench.scenes import Outcome
-from broker.images.decoding import check_picture, open_libvips
+from broker.images.decoding import check_image, open_libvips
 from broker.images.faces.built_net import BuiltNet
 from broker.images.faces.inference import choose_runtime
 from broker.images.faces.models import BuiltModels, find_models
@@ -34,7 +34,7 @@ _WARM = 3
 _PARTS = ("images", "faces", "ingress")
 
 
-def measure_crop(pictures: int) -> Outcome:
+def measure_crop(images: int) -> Outcome:
     """CPU of one crop by all processes of the product, of its parts alone, and searches for faces."""
     body = portrait_jpeg(*SOURCE)
     with ExitStack() as stack:
@@ -46,8 +46,8 @@ def measure_crop(pictures: int) -> Outcome:
         for number in range(_WARM):
             instance.get(_OPTIONS, f"photograph.jpg?salt=warm-{number}")
         alone = Parts(body)
-        sources = [f"photograph.jpg?salt={number}" for number in range(pictures)]
-        rounds = [sources[at::_ROUNDS] for at in range(min(_ROUNDS, pictures))]
+        sources = [f"photograph.jpg?salt={number}" for number in range(images)]
+        rounds = [sources[at::_ROUNDS] for at in range(min(_ROUNDS, images))]
         before = count_searches(instance)
         measured = [(alone.measure(len(some)), measure_product(instance, some)) for some in rounds]
         searches = count_searches(instance) - before
@@ -58,10 +58,10 @@ def measure_crop(pictures: int) -> Outcome:
     scenes = {
         "parts alone": alone_ms,
         "crop by face": product_ms
-        | {"of_the_parts": statistics.median(shares), "searches": searches / pictures},
+        | {"of_the_parts": statistics.median(shares), "searches": searches / images},
         "second crop of the same source": {
             "CPU_ms": statistics.median(seconds),
-            "searches": again / pictures,
+            "searches": again / images,
         },
     }
     faults = [f"{again:.0f} searches for faces that were known"] if again else []
@@ -107,21 +107,21 @@ class Parts:
         models = find_models(None, "ssd")
         assert isinstance(models, BuiltModels), "the build makes them"
         net = BuiltNet(models, choose_runtime(["CPUExecutionProvider"], may_use_gpu=False, threads=1), 0.5)
-        picture = check_picture(body, limits)
-        small = preview(picture)
+        checked = check_image(body, limits)
+        small = preview(checked)
         pixels = np.frombuffer(small.pixels, np.uint8).reshape(small.size.height, small.size.width, 3)
         (faces,) = net.find([pixels])
         in_source = tuple(face.scaled(small.scale) for face in faces)
         self._acts: dict[str, Callable[[], object]] = {
-            "decode_CPU_ms": lambda: preview(check_picture(body, limits)),
+            "decode_CPU_ms": lambda: preview(check_image(body, limits)),
             "detection_and_landmarks_CPU_ms": lambda: net.find([pixels]),
-            "crop_and_encode_CPU_ms": lambda: render(check_picture(body, limits), options, in_source),
+            "crop_and_encode_CPU_ms": lambda: render(check_image(body, limits), options, in_source),
         }
         self.measure(_WARM)
 
-    def measure(self, pictures: int) -> dict[str, float]:
-        """Part → CPU of one picture, ms."""
-        return {name: cpu_ms(act, pictures) for name, act in self._acts.items()}
+    def measure(self, images: int) -> dict[str, float]:
+        """Part → CPU of one image, ms."""
+        return {name: cpu_ms(act, images) for name, act in self._acts.items()}
 
 
 def cpu_ms(act: Callable[[], object], times: int) -> float:

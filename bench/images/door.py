@@ -21,7 +21,7 @@ _HIT = "w=400,h=300,fit=fill,f=webp"
 
 
 def measure_door(seconds: float) -> Outcome:
-    """Cached pictures beside the bare deployment, then equal requests at once."""
+    """Cached images beside the bare deployment, then equal requests at once."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broker-bench-")))
         (directory / "sources").mkdir()
@@ -45,7 +45,7 @@ def measure_door(seconds: float) -> Outcome:
 def measure_cached(
     instance: ImageInstance, directory: Path, seconds: float
 ) -> tuple[dict[str, float], list[str]]:
-    """Rates of a cached picture and of a constant as large, in turns."""
+    """Rates of a cached image and of a constant as large, in turns."""
     body_bytes = len(instance.get(_HIT, "photograph.jpg").content)
     ours = instance.request(_HIT, "photograph.jpg")
     rates: dict[str, list[float]] = {"bare": [], "broker": []}
@@ -77,7 +77,7 @@ def measure_cached(
 
 
 def ask_at_once(instance: ImageInstance, directory: Path) -> dict[str, float]:
-    """One request on each of so many connections, for a picture that nobody has asked for."""
+    """One request on each of so many connections, for an image that nobody has asked for."""
     file = directory / "equal.json"
     file.write_text(json.dumps([instance.request("w=800,h=600,f=webp", "photograph.jpg?n=equal")]))
     with open_load(instance.product.http_port) as load:

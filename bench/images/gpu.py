@@ -8,7 +8,7 @@ import numpy as np
 from bench.images.crop import Parts
 from bench.images.photographs import portrait_jpeg
 from bench.scenes import Outcome
-from broker.images.decoding import check_picture, open_libvips
+from broker.images.decoding import check_image, open_libvips
 from broker.images.faces.built_net import BuiltNet
 from broker.images.faces.inference import CUDA, Runtime, available_providers, choose_runtime
 from broker.images.faces.models import BuiltModels, find_models
@@ -22,14 +22,14 @@ _BATCH = 16
 
 
 def measure_gpu(times: int) -> Outcome:
-    """Pictures a second of the detector, and what a node with one GPU could serve; nothing without a GPU."""
+    """Images a second of the detector, and what a node with one GPU could serve; nothing without a GPU."""
     cpu, gpu = (choose_runtime(available_providers(), may_use_gpu=may, threads=1) for may in (False, True))
     body = portrait_jpeg(2_000, 1_500)
     if not gpu.is_gpu or not _computes_on_gpu(gpu):
         print(NOT_MEASURED)
         return {}, []
     open_libvips()
-    small = preview(check_picture(body, DecodeLimits()))
+    small = preview(check_image(body, DecodeLimits()))
     pixels = np.frombuffer(small.pixels, np.uint8).reshape(small.size.height, small.size.width, 3)
     on_cpu, on_gpu = load(cpu), load(gpu)
     cpu_per_s = 1 / seconds(lambda: on_cpu.find([pixels]), times)
@@ -45,7 +45,7 @@ def project(batch_per_s: float, cpu_per_s: float, other_ms: float) -> dict[str, 
     """What the detector's rates mean for a request and for a node.
 
     Args:
-        batch_per_s: pictures of the GPU, and `cpu_per_s` of one core.
+        batch_per_s: images of the GPU, and `cpu_per_s` of one core.
         other_ms: CPU of a request beside detection, which the node's cores share.
     """
     return {

@@ -1,4 +1,4 @@
-"""A running product that may fetch pictures from the bench's server, and what its parts use."""
+"""A running product that may fetch images from the bench's server, and what its parts use."""
 
 import sys
 import time
@@ -37,14 +37,14 @@ _FACES_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class ImageInstance:
-    """A product and where its pictures come from."""
+    """A product and where its images come from."""
 
     product: Product
     upstream: str
     ops_port: int
 
     def path(self, options: str, source: str) -> str:
-        """Of the picture made of `source`, a path of the upstream."""
+        """Of the image made of `source`, a path of the upstream."""
         return f"/api/v2/imgproxy/demo/{options}?url={quote(f'http://{self.upstream}/{source}', safe='')}"
 
     def request(self, options: str, source: str) -> str:
@@ -54,7 +54,7 @@ class ImageInstance:
         )
 
     def get(self, options: str, source: str) -> httpx.Response:
-        """One picture.
+        """One image.
 
         Raises:
             ProductError: there is none.
@@ -102,7 +102,7 @@ class ImageInstance:
 
 @contextmanager
 def running_upstream(directory: Path) -> Iterator[tuple[Child, str]]:
-    """The server of pictures over the files of a directory, and its address."""
+    """The server of images over the files of a directory, and its address."""
     with Child([sys.executable, "-m", "bench.images.upstream", directory], ROOT) as child:
         yield child, f"127.0.0.1:{child.receive()['port']}"
 
@@ -111,7 +111,7 @@ def running_upstream(directory: Path) -> Iterator[tuple[Child, str]]:
 def running_images(
     upstream: str, settings: dict[str, str] | None = None, *, with_bare: bool = False
 ) -> Iterator[ImageInstance]:
-    """A product that answers for pictures.
+    """A product that answers for images.
 
     Args:
         upstream: `host:port` that it may fetch from.

@@ -1,4 +1,4 @@
-"""Whether memory stays flat over mixed requests: pictures, animations, faces, errors, repeats."""
+"""Whether memory stays flat over mixed requests: images, animations, faces, errors, repeats."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from bench.images.instance import ImageInstance, open_load, running_images, runn
 from bench.images.photographs import portrait_jpeg
 from bench.report import Medians
 from bench.scenes import Outcome
-from tests.images.pictures import animation, gradient
+from tests.images.samples import animation, gradient
 
 CHUNKS = 20
 """After each the memory is read. The first quarter fills caches and pools and does not count."""
@@ -73,7 +73,7 @@ def measure_memory(requests: int) -> Outcome:
 
 
 def choose_request(choose: random.Random, instance: ImageInstance, names: list[str], chunk: int) -> str:
-    """One of this chunk's pictures, or of the last one's, which may be cached."""
+    """One of this chunk's images, or of the last one's, which may be cached."""
     salt = choose.randrange(max(0, chunk - 1), chunk + 1) * _SOURCES + choose.randrange(_SOURCES)
     return instance.request(choose.choice(_OPTIONS), f"{choose.choice(names)}?salt={salt}")
 

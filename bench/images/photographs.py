@@ -13,7 +13,7 @@ from bench.contenders import ROOT
 FACE_API = ROOT / ".build/faces/node_modules/@vladmandic/face-api/demo"
 """Where `make build` puts the npm package of the models."""
 _GRAIN = 4.0
-"""Standard deviation of the noise of an enlarged picture, of 255: a camera's, so that JPEG has work to do."""
+"""Standard deviation of the noise of an enlarged photograph, of 255: a camera's, so JPEG has work to do."""
 _SEED = 7
 
 

@@ -38,7 +38,7 @@ _DISTINCT_PER_S = 1_000
 _START_S = 30.0
 _WARM_S = 1.0
 _SETTLE_S = 5.0
-"""After the first picture: the ingress is reloaded for its replica, and closes what was connected before."""
+"""After the first image: the ingress is reloaded for its replica, and closes what was connected before."""
 _OPTIONS = "w=400,h=300,fit=fill,f=jpg"
 _FAST = {"BROKER_IMAGES_SHRINK": "fast"}
 _BROKERS = {

@@ -22,8 +22,8 @@ MOST = 1.1
 SHARP = Path(__file__).parent / "contenders/sharp.cjs"
 
 
-def measure_transform(pictures: int) -> Outcome:
-    """Contender and format → CPU of one picture, ms, and what it is of libvips called directly."""
+def measure_transform(images: int) -> Outcome:
+    """Contender and format → CPU of one image, ms, and what it is of libvips called directly."""
     with tempfile.TemporaryDirectory(prefix="broker-bench-") as directory, ExitStack() as stack:
         file = Path(directory) / "photograph.jpg"
         file.write_bytes(portrait_jpeg(*SOURCE))
@@ -32,7 +32,7 @@ def measure_transform(pictures: int) -> Outcome:
         }
         scenes: dict[str, Medians] = {}
         for format_ in FORMATS:
-            found = {name: run(child, file, format_, pictures) for name, child in contenders.items()}
+            found = {name: run(child, file, format_, images) for name, child in contenders.items()}
             for name, (cpu_ms, size_bytes) in found.items():
                 scenes[f"{name}, {format_}"] = {
                     "CPU_ms": cpu_ms,
@@ -66,12 +66,12 @@ def started(command: Sequence[str | Path]) -> Iterator[Child]:
         yield child
 
 
-def run(child: Child, file: Path, format_: str, pictures: int) -> tuple[float, float]:
-    """CPU of one picture, ms, and bytes of the result. The first two pictures warm and do not count."""
-    for count in (2, pictures):
+def run(child: Child, file: Path, format_: str, images: int) -> tuple[float, float]:
+    """CPU of one image, ms, and bytes of the result. The first two images warm and do not count."""
+    for count in (2, images):
         child.send(f"run {file} {format_} {count}")
         reply = child.receive()
-    return reply["cpu_s"] / pictures * 1_000, reply["bytes"]
+    return reply["cpu_s"] / images * 1_000, reply["bytes"]
 
 
 def targets() -> dict[str, dict[str, float]]:

@@ -1,9 +1,9 @@
-"""A server on loopback that has pictures, as cheap as Python's can be.
+"""A server on loopback that has images, as cheap as Python's can be.
 
 `python -m bench.images.upstream DIRECTORY`
 
 It answers `GET /NAME?…` with the file of that name. With `salt=` in its query the body ends in that query, so
-that equal pictures are other bytes; decoders ignore what follows the end of a JPEG. Each line on standard
+that equal images are other bytes; decoders ignore what follows the end of a JPEG. Each line on standard
 input is answered with how many requests there were since the last one.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.servers.command import read_lines
 
 
-class Pictures(asyncio.Protocol):
+class ImageConnection(asyncio.Protocol):
     """One connection."""
 
     requests = 0
@@ -34,7 +34,7 @@ class Pictures(asyncio.Protocol):
         self._received += data
         while b"\r\n\r\n" in self._received:
             head, _, self._received = self._received.partition(b"\r\n\r\n")
-            Pictures.requests += 1
+            ImageConnection.requests += 1
             path, _, query = head.split(b" ", 2)[1].decode().lstrip("/").partition("?")
             body = self._bodies.get(path)
             if body is None:
@@ -53,11 +53,11 @@ class Pictures(asyncio.Protocol):
 async def main(bodies: dict[str, bytes]) -> None:
     """Serve until the input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Pictures(bodies), "127.0.0.1", 0, backlog=2_048)
+    server = await loop.create_server(lambda: ImageConnection(bodies), "127.0.0.1", 0, backlog=2_048)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     async for _ in read_lines():
-        print(json.dumps({"requests": Pictures.requests}), flush=True)
-        Pictures.requests = 0
+        print(json.dumps({"requests": ImageConnection.requests}), flush=True)
+        ImageConnection.requests = 0
 
 
 if __name__ == "__main__":

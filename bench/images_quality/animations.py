@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageSequence
 
 from bench.report import Medians
-from broker.images.decoding import check_picture
+from broker.images.decoding import check_image
 from broker.images.jobs import DecodeLimits
 from broker.images.options import parse_options
 from broker.images.rendering import render
@@ -49,7 +49,7 @@ def judge_animation(source: bytes, text: str) -> Medians:
     The likeness is the signal-to-noise ratio, dB, of the worst frame beside Pillow's own resizing of it; only
     for results that show the whole source.
     """
-    made = render(check_picture(source, _LIMITS), parse_options(text), ()).body
+    made = render(check_image(source, _LIMITS), parse_options(text), ()).body
     before, after = list(frames_of(source)), list(frames_of(made))
     figures = {
         "frames_kept": float(len(before) == len(after)),
@@ -63,7 +63,7 @@ def judge_animation(source: bytes, text: str) -> Medians:
 
 
 def frames_of(body: bytes) -> Iterator[tuple[int, Image.Image]]:
-    """Delay in ms and picture of each frame, on white."""
+    """Delay in ms and image of each frame, on white."""
     with Image.open(io.BytesIO(body)) as opened:
         for frame in ImageSequence.Iterator(opened):
             shown = Image.new("RGBA", frame.size, _CANVAS)

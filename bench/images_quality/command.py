@@ -1,4 +1,4 @@
-"""`python -m bench images-quality [--sheet FILE] [--docs] [--pictures NAME …]`: crops, animations, judged."""
+"""`python -m bench images-quality [--sheet FILE] [--docs] [--photographs NAME …]`: judges them."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.contenders import ROOT
 from bench.images.photographs import astronaut, list_people
 from bench.images_quality.animations import OPTIONS, judge_animation, list_animations
-from bench.images_quality.crops import FITS, Crop, judge_picture, summarise
+from bench.images_quality.crops import FITS, Crop, judge_photograph, summarise
 from bench.images_quality.judge import Judge, find_models
 from bench.images_quality.sheet import draw_documented, draw_sheet, list_rows, write_sheet
 from bench.output import conclude, open_console, start_results
@@ -32,14 +32,14 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench images-quality", description=__doc__)
     parser.add_argument("--sheet", type=Path, default=SHEET, help="where the contact sheet goes (PNG)")
     parser.add_argument("--docs", action="store_true", help=f"also draw {DOCUMENTED.relative_to(ROOT)} anew")
-    parser.add_argument("--pictures", nargs="+", help="only these photographs")
+    parser.add_argument("--photographs", nargs="+", help="only these photographs")
     arguments = parser.parse_args(words)
     console = open_console()
     results = start_results(console, 1)
     people = {
         name: image
         for name, image in list_people().items()
-        if not arguments.pictures or name in arguments.pictures
+        if not arguments.photographs or name in arguments.photographs
     }
     open_libvips()
     models = find_face_models(None, "ssd")
@@ -51,14 +51,14 @@ def main(words: list[str]) -> int:
     crops: list[Crop] = []
     for name, image in people.items():
         with console.status(f"judging {name}"):
-            crops += judge_picture(name, image, net, judge)
+            crops += judge_photograph(name, image, net, judge)
     animations = list_animations()
     scenes = summarise_all(crops, animations)
     results.scenes["images-quality"] = scenes
     console.print(build_scenes_table("Quality", scenes, 1))
     for crop in crops:
         if not (crop.is_right and crop.is_seen and crop.has_head):
-            console.print(f"{crop.picture}, {crop.options}: {describe(crop)}")
+            console.print(f"{crop.photograph}, {crop.options}: {describe(crop)}")
     write_sheet(draw_sheet(list_rows(people, animations), net, COLUMNS), arguments.sheet)
     console.print(f"drawn in {arguments.sheet}")
     if arguments.docs:

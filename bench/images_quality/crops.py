@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bench.images_quality.judge import Judge, Seen, distance, find_wanted
 from bench.report import Medians
-from broker.images.decoding import check_picture
+from broker.images.decoding import check_image
 from broker.images.faces.net import FaceNet
 from broker.images.geometry import Box, Face, Point, Size, choose_face, crop_around
 from broker.images.jobs import DecodeLimits
@@ -39,7 +39,7 @@ class Crop:
             crop had to shift, or the judge knows no noses.
     """
 
-    picture: str
+    photograph: str
     options: str
     is_right: bool
     is_seen: bool
@@ -49,12 +49,12 @@ class Crop:
 
 def find_faces(net: FaceNet, body: bytes) -> tuple[Face, ...]:
     """The faces of a source, as the service finds them."""
-    small = preview(check_picture(body, _LIMITS))
+    small = preview(check_image(body, _LIMITS))
     (faces,) = net.find([as_array(small.pixels, small.size)])
     return tuple(face.scaled(small.scale) for face in faces)
 
 
-def judge_picture(name: str, image: pyvips.Image, net: FaceNet, judge: Judge) -> list[Crop]:
+def judge_photograph(name: str, image: pyvips.Image, net: FaceNet, judge: Judge) -> list[Crop]:
     """All crops of one photograph; none where the judge sees no face."""
     body = bytes(image.pngsave_buffer(compression=1))
     size = Size(image.width, image.height)
@@ -75,7 +75,7 @@ def judge_crop(
     if face is None:
         return Crop(name, options.text(), is_right=False, is_seen=False, has_head=False, nose_error=None)
     box = crop_around(face, size, options)
-    made = render(check_picture(body, _LIMITS), options, faces)
+    made = render(check_image(body, _LIMITS), options, faces)
     found = judge.look(as_pixels(pyvips.Image.new_from_buffer(made.body, "")))
     seen = find_wanted(found, None, made.size)
     return Crop(

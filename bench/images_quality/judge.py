@@ -74,7 +74,7 @@ class Judge:
             self._landmarks = dlib.shape_predictor(str(models / _LANDMARKS))
 
     def look(self, pixels: NDArray[np.uint8]) -> list[Seen]:
-        """The faces of a (height, width, 3) uint8 RGB picture."""
+        """The faces of a (height, width, 3) uint8 RGB image."""
         if not self.has_models:
             boxes, _, _ = self._gradients.run(pixels, 1, _MIN_SCORE)  # enlarged once, to see small ones
             return [_seen(box, 1.0, _HAIR_OF_GRADIENTS) for box in boxes]
@@ -120,7 +120,7 @@ def find_models() -> Path | None:
 
 
 def find_wanted(faces: list[Seen], chosen: Point | None, size: Size) -> Seen | None:
-    """The face that is nearest to the picture's centre; of several as near, the one that was chosen.
+    """The face that is nearest to the image's centre; of several as near, the one that was chosen.
 
     Args:
         chosen: the centre of the face that ours chose.

@@ -1,4 +1,4 @@
-"""A contact sheet: every mode beside the picture that it was made of, to be looked at."""
+"""A contact sheet: every mode beside the source that it was made of, to be looked at."""
 
 import io
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from bench.images.photographs import from_array
 from bench.images_quality.crops import find_faces
-from broker.images.decoding import check_picture
+from broker.images.decoding import check_image
 from broker.images.faces.net import FaceNet
 from broker.images.geometry import Face
 from broker.images.jobs import DecodeLimits
@@ -68,15 +68,15 @@ def draw_sheet(rows: list[Row], net: FaceNet, columns: int) -> Image.Image:
     width = (columns + 1) * (_CELL + _GAP) + _GAP
     sheet = Image.new("RGB", (width, len(lines) * (_CELL + _LABEL + _GAP) + _GAP), _PAPER)
     for down, line in enumerate(lines):
-        for across, (label, picture) in enumerate(line):
+        for across, (label, image) in enumerate(line):
             at = (_GAP + across * (_CELL + _GAP), _GAP + down * (_CELL + _LABEL + _GAP))
-            _put(sheet, picture, at, label)
+            _put(sheet, image, at, label)
     return sheet
 
 
 def make(body: bytes, mode: str, faces: tuple[Face, ...]) -> Image.Image:
     """One result, as its readers see it."""
-    return Image.open(io.BytesIO(render(check_picture(body, _LIMITS), parse_options(mode), faces).body))
+    return Image.open(io.BytesIO(render(check_image(body, _LIMITS), parse_options(mode), faces).body))
 
 
 def _lines(row: Row, net: FaceNet, columns: int) -> list[list[tuple[str, Image.Image | None]]]:
@@ -90,22 +90,22 @@ def _lines(row: Row, net: FaceNet, columns: int) -> list[list[tuple[str, Image.I
 
 def _marked(body: bytes, faces: tuple[Face, ...]) -> Image.Image:
     """The source with the faces' boxes and noses."""
-    picture = Image.open(io.BytesIO(body)).convert("RGBA")
-    drawing = ImageDraw.Draw(picture)
-    line = max(1, max(picture.size) // 150)
+    marked = Image.open(io.BytesIO(body)).convert("RGBA")
+    drawing = ImageDraw.Draw(marked)
+    line = max(1, max(marked.size) // 150)
     for face in faces:
         box = (face.left, face.top, face.left + face.width, face.top + face.height)
         drawing.rectangle(box, outline=_MARK, width=line)
         nose = face.nose
         drawing.ellipse((nose.x - line, nose.y - line, nose.x + line, nose.y + line), fill=_MARK)
-    return picture
+    return marked
 
 
-def _put(sheet: Image.Image, picture: Image.Image | None, at: tuple[int, int], label: str) -> None:
-    """A picture in its cell, never enlarged, on squares where it is transparent, in a thin frame."""
-    if picture is None:
+def _put(sheet: Image.Image, image: Image.Image | None, at: tuple[int, int], label: str) -> None:
+    """An image in its cell, never enlarged, on squares where it is transparent, in a thin frame."""
+    if image is None:
         return
-    shown = picture.convert("RGBA")
+    shown = image.convert("RGBA")
     shown.thumbnail((_CELL, _CELL))
     ground = _squares(*shown.size)
     ground.alpha_composite(shown)
@@ -154,7 +154,7 @@ def _encoded(image: pyvips.Image) -> bytes:
 
 
 def draw_documented(astronaut: pyvips.Image, net: FaceNet) -> Image.Image:
-    """The picture of docs/images.md."""
+    """The illustration of docs/images.md."""
     return draw_sheet([Row("NASA", _encoded(astronaut), DOCUMENTED)], net, columns=4)
 
 

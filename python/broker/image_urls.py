@@ -15,7 +15,7 @@ PREFIX = "/api/v2/imgproxy"
 
 
 def sign_url(key: str, account: str, options: str, url: str, expires: str) -> str:
-    """The signature of a picture."""
+    """The signature of an image."""
     text = "\n".join((account, options, url, expires))
     digest = hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -24,7 +24,7 @@ def sign_url(key: str, account: str, options: str, url: str, expires: str) -> st
 def image_path(
     account: str, options: str, url: str, *, signing_key: str | None = None, expires: int | None = None
 ) -> str:
-    """Path and query of a picture.
+    """Path and query of an image.
 
     Args:
         expires: Unix seconds; goes with `signing_key`.

@@ -97,7 +97,7 @@ def proxy_fault(senders: Sequence[str], trusted: Sequence[str], bind_host: str) 
         sender = _network(text)
         if not any(_contains(network, sender) for network in believed):
             return f"{text} must lie within BROKER_TRUSTED_PROXIES"
-        # The product looks at its own ingress and warms pictures through it, without a header.
+        # The product looks at its own ingress and warms images through it, without a header.
         for address in own:
             if _contains(sender, _network(address)):
                 return f"{text} must not contain {address}, from which the product calls itself"
@@ -233,7 +233,7 @@ RULES: Mapping[str, SettingRule] = {
     ),
     "images_warm_options": SettingRule(
         lambda text: _OPTIONS_LIST.fullmatch(text) is not None,
-        "options of pictures, such as w=400,h=300,fit=face, separated by spaces",
+        "options of images, such as w=400,h=300,fit=face, separated by spaces",
     ),
     "images_ports": SettingRule(_is_port, "ports from 1 to 65535, separated by commas"),
     "matomo_url": MATOMO_URL,

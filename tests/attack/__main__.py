@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.attack.attack import MIB, Attack, Result, carry_out
 from tests.attack.catalogue import ATTACKS
 from tests.attack.target import Target, environment_of
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
-from tests.deployments.picture_server import PictureServer
 
 _TELLING_S = 0.1  # less is mostly the witness's
 _STEEPER = 2.0  # than the input grows: what is quadratic grows with the square
@@ -65,10 +65,10 @@ def main() -> int:
     attacks = [one for one in ATTACKS if not options.names or any(name in one.name for name in options.names)]
     with (
         tempfile.TemporaryDirectory(prefix="broker-attack-") as directory,
-        PictureServer() as pictures,
-        Instance(Path(directory) / "data", environment=environment_of(pictures)).running() as instance,
+        ImageServer() as image_server,
+        Instance(Path(directory) / "data", environment=environment_of(image_server)).running() as instance,
     ):
-        target = Target(instance, pictures)
+        target = Target(instance, image_server)
         target.prepare()
         factors = [int(each) for each in options.factors.split(",")]
         is_kept = asyncio.run(attack_all(target, attacks, factors))

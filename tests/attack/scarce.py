@@ -28,7 +28,7 @@ _HALF = 4  # of the connections of one process
 _PATIENCE_S = 30.0
 _READING = 4  # connections; as many lists at a time as one address may read in a replica, or fewer
 _REPLICAS = 8  # at most
-_START_S = 60.0  # for a replica for pictures
+_START_S = 60.0  # for an image replica
 
 
 def _slow_table(target: Target, table: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
@@ -153,12 +153,12 @@ async def _ranges_by_creation(caller: Caller, size: int) -> None:
     assert honest.status == 200, f"a list after {size} of them: {honest}"
 
 
-async def _costly_pictures(caller: Caller, size: int) -> None:
-    """Pictures that each keep a decoder for a while; another address gets one in its turn, not after them."""
-    pictures, name = caller.target.pictures, token_hex(4)
+async def _costly_images(caller: Caller, size: int) -> None:
+    """Images that each keep a decoder for a while; another address gets one in its turn, not after them."""
+    image_server, name = caller.target.image_server, token_hex(4)
 
     def request(options: str, path: str) -> bytes:
-        url = quote(pictures.url(f"{path}?{name}"), safe="")
+        url = quote(image_server.url(f"{path}?{name}"), safe="")
         head = f"GET /api/v2/imgproxy/demo/{options}?url={url} HTTP/1.1\r\nHost: {HOST}\r\n"
         return f"{head}Connection: close\r\n\r\n".encode()
 
@@ -173,8 +173,8 @@ async def _costly_pictures(caller: Caller, size: int) -> None:
         before = sum(task.done() for task in costly)
         honest = await _elsewhere(caller).send(request("w=100", "/b.png"), _START_S)
         overtaken = sum(task.done() for task in costly) - before
-        assert honest.status == 200, f"a picture beside {size} costly ones: {honest}"
-        assert overtaken <= size // 2, f"{overtaken} of {size} costly pictures were made before it"
+        assert honest.status == 200, f"an image beside {size} costly ones: {honest}"
+        assert overtaken <= size // 2, f"{overtaken} of {size} costly images were made before it"
     for task in costly:
         task.result().require(200, 429, 503)
 
@@ -187,5 +187,5 @@ ATTACKS = (
     Attack("votes with keys", "stranger", "over the rate nothing is looked up", _votes_with_keys, 50),
     Attack("ranges by creation", "stranger", "few are read, others get theirs", _ranges_by_creation, 1_000,
            cpu_s=8.0),
-    Attack("costly pictures", "stranger", "others get theirs in turn", _costly_pictures, 24),
+    Attack("costly images", "stranger", "others get theirs in turn", _costly_images, 24),
 )  # fmt: skip

@@ -196,8 +196,8 @@ def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-async def _pictures_inside(caller: Caller, size: int) -> None:
-    """Pictures and descriptions of what is inside the network, each at another address."""
+async def _images_inside(caller: Caller, size: int) -> None:
+    """Images and descriptions of what is inside the network, each at another address."""
     for number in range(size):
         url = f"http%3A%2F%2F127.0.{number // 250 % 250}.{1 + number % 250}%2F"
         target = f"/api/v2/imgproxy/demo/{'f=json' if number % 2 else 'w=100'}?url={url}"
@@ -605,7 +605,7 @@ ATTACKS = (
     Attack("ways to a gateway", "stranger", "lead to ours alone", _redirects, 300),
     Attack("documents unread", "stranger", "others are served", _unread, 60),
     Attack("tokens of strange keys", "stranger", "401, and no query for each", _strange_keys, 300),
-    Attack("pictures inside", "stranger", "403", _pictures_inside, 200),
+    Attack("images inside", "stranger", "403", _images_inside, 200),
     Attack("queries", "stranger", "400", _queries, 2_000, is_scaled=False),
     Attack("made-up accounts", "stranger", "few are looked for, others are served", _accounts, 3_000),
     Attack("forged addresses", "stranger", "count for the one that they come from", _forged_address,

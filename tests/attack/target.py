@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.settings import child_environment
 from tests.auth.visitor_tokens import pem
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import PASSWORD, Instance
-from tests.deployments.picture_server import PictureServer
 
 PUBLIC_HOST = "localhost"
 HOST = f"demo.{PUBLIC_HOST}"
@@ -42,9 +42,9 @@ _TICKS_PER_S = 100  # of /proc/PID/stat; the same on every Linux
 _PAGE_BYTES = 4096
 
 
-def environment_of(pictures: PictureServer) -> dict[str, str]:
-    """The settings of an instance: a wait that attacks sit out, and whose pictures it may fetch."""
-    return {"BROKER_WS_HANDSHAKE_S": "2", "BROKER_IMAGES_ALLOW_HOSTS": pictures.host}
+def environment_of(image_server: ImageServer) -> dict[str, str]:
+    """The settings of an instance: a wait that attacks sit out, and whose images it may fetch."""
+    return {"BROKER_WS_HANDSHAKE_S": "2", "BROKER_IMAGES_ALLOW_HOSTS": image_server.host}
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Target:
     """The instance with an account `demo` (users of all roles, programs, a project) and one `other`."""
 
     instance: Instance
-    pictures: PictureServer
+    image_server: ImageServer
     tokens: dict[str, str] = field(default_factory=dict)
     other_token: str = ""
     event_id: str = ""

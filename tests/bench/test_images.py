@@ -41,12 +41,12 @@ def test_the_photograph_has_the_size_asked_for() -> None:
     assert (header.size, header.type) == (Size(1_200, 900), "image/jpeg")
 
 
-def test_the_upstream_counts_and_makes_equal_pictures_other_bytes(tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(b"picture")
+def test_the_upstream_counts_and_makes_equal_images_other_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"image")
     with running_upstream(tmp_path) as (upstream, address):
         url = f"http://{address}/a.jpg"
-        assert httpx.get(f"{url}?n=1").content == b"picture"
-        assert httpx.get(f"{url}?salt=2").content == b"picturesalt=2"
+        assert httpx.get(f"{url}?n=1").content == b"image"
+        assert httpx.get(f"{url}?salt=2").content == b"imagesalt=2"
         assert httpx.get(f"http://{address}/b.jpg").status_code == 404
         assert [take_requests(upstream), take_requests(upstream)] == [3, 0]
 

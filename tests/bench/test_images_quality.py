@@ -6,7 +6,7 @@ import skimage.data
 from bench.images.photographs import list_people
 from bench.images_quality.animations import OPTIONS, judge_animation, list_animations
 from bench.images_quality.command import KEPT, find_faults
-from bench.images_quality.crops import has_head, judge_picture, nose_error, summarise
+from bench.images_quality.crops import has_head, judge_photograph, nose_error, summarise
 from bench.images_quality.judge import Judge, Seen, find_wanted
 from bench.images_quality.sheet import MODES, Row, draw_sheet
 from broker.images.decoding import open_libvips
@@ -33,7 +33,7 @@ def judge() -> Judge:
 def test_another_detector_sees_the_middle_face_and_its_head_in_every_crop(
     name: str, net: BuiltNet, judge: Judge
 ) -> None:
-    crops = judge_picture(name, list_people()[name], net, judge)
+    crops = judge_photograph(name, list_people()[name], net, judge)
     assert len(crops) == 6
     assert summarise(crops) == {
         "crops": 6, "right_face": 1, "face_seen_again": 1, "head_in_frame": 1
@@ -46,7 +46,7 @@ def test_a_photograph_without_a_face_is_not_judged(net: BuiltNet, judge: Judge) 
 
 def test_a_head_counts_as_far_as_the_source_has_it() -> None:
     face, size = Seen(40, 10, 80, 50, -6), Size(200, 100)
-    assert has_head(Box(30, 0, 60, 60), face, size), "what lies above the picture is nobody's to show"
+    assert has_head(Box(30, 0, 60, 60), face, size), "what lies above the image is nobody's to show"
     assert not has_head(Box(30, 5, 60, 60), face, size)
     assert not has_head(Box(30, 0, 60, 40), face, size)
 

@@ -67,5 +67,5 @@ def test_what_a_registry_client_says_is_told(tmp_path) -> None:
 
 
 def test_every_peer_has_a_contender() -> None:
-    of_pictures = {"sharp", "imagor", "thumbor"}
-    assert {one.peer for one in contenders.CONTENDERS if one.peer} | of_pictures == set(PEERS)
+    of_images = {"sharp", "imagor", "thumbor"}
+    assert {one.peer for one in contenders.CONTENDERS if one.peer} | of_images == set(PEERS)

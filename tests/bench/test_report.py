@@ -84,7 +84,7 @@ def test_many_connections_come_from_several_addresses() -> None:
     assert command[command.index("--sources") + 1] == "21"
 
 
-def test_a_picture_has_only_what_has_its_unit() -> None:
+def test_a_chart_has_only_what_has_its_unit() -> None:
     scenes = {"bursts": {"p99_ms": 3.0, "CPU_us_a_delivery": 0.5, "deliveries_per_s": 9.0}}
     assert pick_bars(scenes, "_ms") == {"bursts: p99": 3.0}
     assert pick_bars(scenes, "CPU_us") == {"bursts: a delivery": 0.5}

@@ -212,7 +212,7 @@ def test_an_account_gets_a_matomo_whose_tokens_are_never_shown(
     assert "secret" not in told.out + told.err
 
 
-def test_an_account_gets_rules_for_pictures(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_account_gets_rules_for_images(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     change = ["account", "set", "arena", "--json", *database]
     assert run(["account", "add", "arena", *database]) == 0
     capsys.readouterr()

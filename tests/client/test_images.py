@@ -1,4 +1,4 @@
-"""Pictures by the SDK: their URLs, and the real application behind them."""
+"""Images by the SDK: their URLs, and the real application behind them."""
 
 import asyncio
 import re
@@ -16,10 +16,10 @@ from broker.image_urls import sign_url
 from broker.rest.images import ImageApp
 from broker.settings import Settings
 from tests.fetching.upstream import Answer, Upstream, open_fetcher, open_upstream, reply
-from tests.images.pictures import gradient
+from tests.images.samples import gradient
 from tests.images.stage import open_stage
 
-PICTURE = bytes(gradient(160, 120).pngsave_buffer())
+IMAGE = bytes(gradient(160, 120).pngsave_buffer())
 PAGE = (Path(__file__).parents[2] / "docs" / "images.md").read_text()
 SOURCE = "https://cdn.example.com/a b.png?x=1&y=2"
 
@@ -43,7 +43,7 @@ def test_a_signed_url_has_its_expiry() -> None:
 
 @asynccontextmanager
 async def opened(directory: Path, answer: Answer) -> AsyncIterator[tuple[AsyncClient, Upstream]]:
-    """A client of the real application for pictures, and where its sources are."""
+    """A client of the real application for images, and where its sources are."""
     async with (
         open_upstream(answer) as upstream,
         open_stage(directory, open_fetcher(upstream.port)) as stage,
@@ -53,7 +53,7 @@ async def opened(directory: Path, answer: Answer) -> AsyncIterator[tuple[AsyncCl
             Settings(), clock, IdSource(clock), stage.service.get, stage.service.know_purges, stage.usage
         )
         async with (
-            served("pictures", app) as host,
+            served("images", app) as host,
             AsyncClient(f"http://{host}", account="demo", token="a-token") as client,
         ):
             yield client, upstream
@@ -61,8 +61,8 @@ async def opened(directory: Path, answer: Answer) -> AsyncIterator[tuple[AsyncCl
 
 
 @pytest.mark.anyio
-async def test_pictures_are_fetched_and_described(tmp_path: Path) -> None:
-    async with opened(tmp_path, reply(body=PICTURE)) as (client, upstream):
+async def test_images_are_fetched_and_described(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply(body=IMAGE)) as (client, upstream):
         source = upstream.url("/a b.png?x=1&y=2")
         made = await client.images.fetch(source, "w=50,f=webp")
         assert (made.media_type, made.body[8:12], made.is_hit) == ("image/webp", b"WEBP", False)
@@ -88,7 +88,7 @@ async def test_what_the_broker_remembers_is_not_tried_again(tmp_path: Path) -> N
 @pytest.mark.anyio
 async def test_the_sample_of_the_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sample,) = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "describe" in text)
-    async with opened(tmp_path, reply(body=PICTURE)) as (client, upstream):
+    async with opened(tmp_path, reply(body=IMAGE)) as (client, upstream):
         host = str(client.images.build_url(upstream.url())).partition("/api")[0]
         program = sample.replace("http://demo.localhost:8000", host)
         program = program.replace("https://cdn.example.com/players/kim.jpg", upstream.url("/kim.png"))

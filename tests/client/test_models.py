@@ -45,7 +45,7 @@ NAMES: dict[str, type[Model]] = {
     "User": models.User,
     "Version": models.Version,
     "Visitor": answers.Visitor,
-    "WarmedPicture": images.WarmedPicture,
+    "WarmedImage": images.WarmedImage,
 }
 OWN = {"etag"}  # a header's
 SECRET = ("ApiToken", "token")  # of `NewApiToken` alone

@@ -1,4 +1,4 @@
-"""A timeline releases events when the picture is where they belong."""
+"""A timeline releases events when the video is where they belong."""
 
 import asyncio
 import math
@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from broker.client import AsyncClient, Client, Event, ProgramDeleted, Seek, Timeline
-from broker.client import picture as picture_module
+from broker.client import playback as playback_module
 from broker.client.held import MOST, Held
-from broker.client.picture import Move, Playback
+from broker.client.playback import Move, Playback
 from broker.clock import to_datetime
 from tests.client.doors import Doors, open_doors
 from tests.gateway.world import World, open_world
 
 BASE = 1_800_000_040_000  # forty seconds into a minute, years ahead: nothing here is due by the clock
 WAIT_S = 20.0
-QUIET_S = 0.25  # two looks at the picture
+QUIET_S = 0.25  # two looks at the video
 
 
 def event(number: int, timecode: int, *, created: int | None = None) -> Event:
@@ -28,7 +28,7 @@ def event(number: int, timecode: int, *, created: int | None = None) -> Event:
 
 
 class Player:
-    """A picture that is moved by hand."""
+    """A video that is moved by hand."""
 
     def __init__(self, ms: float | datetime | None = BASE) -> None:
         self.ms = ms
@@ -37,63 +37,63 @@ class Player:
         return self.ms
 
 
-class TestPicture:
+class TestPlayback:
     """Times are those of `look`: the machine's, then the broker's."""
 
     def test_it_plays(self) -> None:
         player = Player(1_000.5)
-        picture = Playback(player, 0)
-        assert picture.look(0, 9e12) is Move.BEGUN
+        playback = Playback(player, 0)
+        assert playback.look(0, 9e12) is Move.BEGUN
         for now, shown in ((100, 1_100), (200, 1_600), (300, 2_900), (90_000, 91_000)):
             player.ms = shown
-            assert picture.look(now, 9e12) is Move.NONE
-            assert picture.place_ms == shown
+            assert playback.look(now, 9e12) is Move.NONE
+            assert playback.place_ms == shown
 
     def test_a_second_back_is_jitter_and_more_is_a_seek(self) -> None:
         player = Player(10_000)
-        picture = Playback(player, 0)
-        picture.look(0, 0)
+        playback = Playback(player, 0)
+        playback.look(0, 0)
         player.ms = 9_000
-        assert (picture.look(100, 0), picture.place_ms) == (Move.NONE, 10_000)
+        assert (playback.look(100, 0), playback.place_ms) == (Move.NONE, 10_000)
         player.ms = 8_999
-        assert (picture.look(200, 0), picture.place_ms) == (Move.BACK, 8_999)
+        assert (playback.look(200, 0), playback.place_ms) == (Move.BACK, 8_999)
 
     def test_a_leap_is_a_seek(self) -> None:
         player = Player(10_000)
-        picture = Playback(player, 0)
-        picture.look(0, 0)
+        playback = Playback(player, 0)
+        playback.look(0, 0)
         player.ms = 11_401
-        assert (picture.look(100, 0), picture.place_ms) == (Move.FORWARD, 11_401)
+        assert (playback.look(100, 0), playback.place_ms) == (Move.FORWARD, 11_401)
 
     @pytest.mark.parametrize("unknown", [None, math.nan, math.inf, datetime(2026, 1, 1), True, "1"])
     def test_who_knows_nothing_stands_and_then_falls_back(self, unknown: Any) -> None:
         player = Player(10_000)
-        picture = Playback(player, 30_000)
-        picture.look(0, 50_000)
+        playback = Playback(player, 30_000)
+        playback.look(0, 50_000)
         player.ms = unknown
-        assert picture.look(4_999, 55_000) is Move.NONE
-        assert (picture.place_ms, picture.falls_back) == (10_000, False)
-        assert picture.look(5_000, 55_000) is Move.NONE
-        assert (picture.place_ms, picture.falls_back) == (25_000, True)
+        assert playback.look(4_999, 55_000) is Move.NONE
+        assert (playback.place_ms, playback.falls_back) == (10_000, False)
+        assert playback.look(5_000, 55_000) is Move.NONE
+        assert (playback.place_ms, playback.falls_back) == (25_000, True)
         player.ms = 23_000
-        assert (picture.look(5_100, 55_100), picture.falls_back) == (Move.BACK, False)
+        assert (playback.look(5_100, 55_100), playback.falls_back) == (Move.BACK, False)
 
-    def test_after_a_fall_back_the_picture_goes_on(self) -> None:
+    def test_after_a_fall_back_the_video_goes_on(self) -> None:
         player = Player(None)
-        picture = Playback(player, 0)
-        assert picture.look(0, 50_000) is Move.NONE
-        assert picture.look(5_000, 55_000) is Move.BEGUN
+        playback = Playback(player, 0)
+        assert playback.look(0, 50_000) is Move.NONE
+        assert playback.look(5_000, 55_000) is Move.BEGUN
         player.ms = 90_000
-        assert (picture.look(5_100, 55_100), picture.place_ms) == (Move.NONE, 90_000)
+        assert (playback.look(5_100, 55_100), playback.place_ms) == (Move.NONE, 90_000)
 
     def test_one_that_raises_knows_nothing(self) -> None:
-        picture = Playback(lambda: 1 / 0, 0)
-        assert (picture.look(0, 0), picture.place_ms) == (Move.NONE, None)
+        playback = Playback(lambda: 1 / 0, 0)
+        assert (playback.look(0, 0), playback.place_ms) == (Move.NONE, None)
 
     def test_a_datetime_is_a_place(self) -> None:
-        picture = Playback(lambda: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), 0)
-        picture.look(0, 0)
-        assert picture.place_ms == 1_000
+        playback = Playback(lambda: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), 0)
+        playback.look(0, 0)
+        assert playback.place_ms == 1_000
 
 
 class TestHeld:
@@ -224,7 +224,7 @@ async def publish(world: World, program: str, **timecodes: int) -> list[str]:
 @pytest.mark.anyio
 @pytest.mark.postgres
 class TestTimeline:
-    async def test_an_event_waits_for_the_picture(self, world: World, doors: Doors) -> None:
+    async def test_an_event_waits_for_the_video(self, world: World, doors: Doors) -> None:
         program, player = await world.program(), Player()
         await publish(world, program, n1=BASE + 500, n2=BASE - 1, n3=BASE)
         async with overlay(doors, program, position=player) as watching:
@@ -278,7 +278,7 @@ class TestTimeline:
         self, world: World, doors: Doors, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Years ago: each minute is a window of its own."""
-        monkeypatch.setattr(picture_module, "SPEED", 1_000.0)
+        monkeypatch.setattr(playback_module, "SPEED", 1_000.0)
         program, start = await world.program(), 1_600_000_000_000
         await publish(world, program, n1=start + 1_000, n2=start + 70_000, n3=start + 130_000)
         player = Player(start)
@@ -337,7 +337,7 @@ class TestTimeline:
             await watching.shows(4, 5)
             assert [(seek.reason, seek.position_ms) for seek in watching.seeks] == [("lost", BASE)]
 
-    async def test_without_a_picture_it_is_now(self, world: World, doors: Doors) -> None:
+    async def test_without_a_video_it_is_now(self, world: World, doors: Doors) -> None:
         program = await world.program()
         await publish(world, program, n1=BASE - 1)
         async with overlay(doors, program) as watching:
@@ -345,7 +345,7 @@ class TestTimeline:
             await publish(world, program, n3=BASE + 90_000, n2=BASE)
             await watching.shows(2, 3)
 
-    async def test_without_a_picture_it_is_so_much_later(self, world: World, doors: Doors) -> None:
+    async def test_without_a_video_it_is_so_much_later(self, world: World, doors: Doors) -> None:
         program, delay_ms = await world.program(), 1_500.0
         async with overlay(doors, program, delay_ms=delay_ms) as watching:
             await asyncio.sleep(QUIET_S)
@@ -358,7 +358,7 @@ class TestTimeline:
     async def test_a_player_that_knows_nothing_falls_back(
         self, world: World, doors: Doors, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(picture_module, "PATIENCE_MS", 200.0)
+        monkeypatch.setattr(playback_module, "PATIENCE_MS", 200.0)
         program, player = await world.program(), Player()
         await publish(world, program, n1=BASE + 500)
         async with overlay(doors, program, position=player) as watching:

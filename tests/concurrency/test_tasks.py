@@ -41,7 +41,7 @@ OTHERS = {
     "resources/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
     "operations/image_warmer.py": {
         "run": "the whole is kept running",
-        "warm": "some pictures, which this function awaits",
+        "warm": "some images, which this function awaits",
     },
     "resources/events.py": {"_in_order": "one publish, which its caller awaits"},
     "owners/owner.py": {"start": "the process ends with them"},

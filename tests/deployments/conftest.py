@@ -9,29 +9,29 @@ from collections.abc import Iterator
 import pytest
 
 from broker.deployments.ports import free_port
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
 from tests.deployments.joined import Cluster, joined_cluster
-from tests.deployments.picture_server import PictureServer
 
 BIND_HOST = "127.0.0.77"
 """Stands for the address that clients reach; what is for this machine alone is on another."""
 
 
 @pytest.fixture(scope="package")
-def pictures() -> Iterator[PictureServer]:
-    with PictureServer() as server:
+def image_server() -> Iterator[ImageServer]:
+    with ImageServer() as server:
         yield server
 
 
 @pytest.fixture(scope="package")
-def instance(tmp_path_factory: pytest.TempPathFactory, pictures: PictureServer) -> Iterator[Instance]:
+def instance(tmp_path_factory: pytest.TempPathFactory, image_server: ImageServer) -> Iterator[Instance]:
     ws_port = free_port()
     environment = {
         "BROKER_API_REPLICAS_MIN": "2",
         "BROKER_API_REPLICAS_MAX": "2",
         "BROKER_BIND_HOST": BIND_HOST,
         "BROKER_DRAIN_S": "4",
-        "BROKER_IMAGES_ALLOW_HOSTS": pictures.host,
+        "BROKER_IMAGES_ALLOW_HOSTS": image_server.host,
         "BROKER_IMAGES_FETCH_TIMEOUT_S": "3",
         "BROKER_IMAGES_TIMEOUT_S": "120",
         "BROKER_IMAGES_WARM_FIELDS": "photo,players.photo",

@@ -1,4 +1,4 @@
-"""Asks for pictures of one instance, as a client or as a stranger, and looks at its processes."""
+"""Asks for images of one instance, as a client or as a stranger, and looks at its processes."""
 
 import socket
 from urllib.parse import quote
@@ -6,23 +6,23 @@ from urllib.parse import quote
 import httpx
 import psutil
 
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
-from tests.deployments.picture_server import PictureServer
 from tests.images.decoder_processes import decoders_of
 
 
 class ImageDoor:
-    """Asks for pictures of one instance."""
+    """Asks for images of one instance."""
 
-    def __init__(self, instance: Instance, pictures: PictureServer) -> None:
+    def __init__(self, instance: Instance, image_server: ImageServer) -> None:
         self._instance = instance
-        self._pictures = pictures
+        self._image_server = image_server
         self._client = httpx.Client(base_url=instance.url, timeout=130)
 
     def get(
         self, options: str, path: str = "/a.png", *, url: str = "", method: str = "GET", **headers: str
     ) -> httpx.Response:
-        source = quote(url or self._pictures.url(path), safe="")
+        source = quote(url or self._image_server.url(path), safe="")
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         return self._client.request(method, f"/api/v2/imgproxy/demo/{options}?url={source}", headers=sent)
 

@@ -46,7 +46,7 @@ def main() -> None:
             _demo(Path(scratch) / "data", http_port) as ops_port,
             _scraping(prometheus, Path(scratch), ops_port, port),
         ):
-            faults = _await_queries(f"http://127.0.0.1:{port}", _picture(http_port))
+            faults = _await_queries(f"http://127.0.0.1:{port}", _image_url(http_port))
             page = _read_page(ops_port)
     count = len(list(read_queries()))
     _say(f"{count} queries of panels and {len(read_rules())} rules, {len(faults)} faults")
@@ -105,8 +105,8 @@ def _ops_port(pid: int) -> int:
     sys.exit("error: the demonstration does not start")
 
 
-def _picture(http_port: int) -> str:
-    """A picture that the proxy refuses: the demonstration itself may have all of its own at hand."""
+def _image_url(http_port: int) -> str:
+    """That of an image that the proxy refuses: the demonstration itself may have all of its own at hand."""
     return f"http://127.0.0.1:{http_port}/api/v2/imgproxy/demo/-?url=http%3A%2F%2F127.0.0.1%2Fa.png"
 
 
@@ -156,15 +156,15 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _await_queries(url: str, picture: str) -> list[str]:
-    """What is wrong with rules and queries, when nothing is or the time is over. Asks for a picture too."""
+def _await_queries(url: str, image_url: str) -> list[str]:
+    """What is wrong with rules and queries, when nothing is or the time is over. Asks for an image too."""
     deadline_s = time.monotonic() + _PATIENCE_S
     faults = ["Prometheus does not answer"]
     with httpx.Client(base_url=url, timeout=20) as client:
         while faults and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
             with suppress(httpx.HTTPError):  # until the product serves
-                httpx.get(picture, timeout=20)
+                httpx.get(image_url, timeout=20)
             try:
                 faults = [*_wrong_panels(client), *_wrong_rules(client)]
             except httpx.TransportError as error:

@@ -1,4 +1,4 @@
-"""Pictures through the real ingress, from no replica to the end of one."""
+"""Images through the real ingress, from no replica to the end of one."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ import pytest
 
 from broker.cli.main import run
 from tests.deployments.image_door import ImageDoor
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
-from tests.deployments.picture_server import PictureServer
 from tests.images.decoder_processes import decoders_of, fork_servers_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -24,14 +24,14 @@ ERROR_CACHE = "public, max-age=300"
 
 
 @pytest.fixture(scope="module")
-def door(instance: Instance, pictures: PictureServer) -> Iterator[ImageDoor]:
-    with closing(ImageDoor(instance, pictures)) as door:
+def door(instance: Instance, image_server: ImageServer) -> Iterator[ImageDoor]:
+    with closing(ImageDoor(instance, image_server)) as door:
         yield door
 
 
-def test_the_first_request_starts_a_replica_and_gets_its_picture(door: ImageDoor) -> None:
-    # The files that share the instance and ask it for pictures come later in the alphabet.
-    assert door.pids("images") == set(), "an instance that nobody asks for pictures runs nothing for them"
+def test_the_first_request_starts_a_replica_and_gets_its_image(door: ImageDoor) -> None:
+    # The files that share the instance and ask it for images come later in the alphabet.
+    assert door.pids("images") == set(), "an instance that nobody asks for images runs nothing for them"
     first = door.get("w=100,f=webp")
     assert (first.status_code, first.headers["content-type"]) == (200, "image/webp"), first.text
     assert first.headers["x-cache"] == "MISS"
@@ -39,9 +39,9 @@ def test_the_first_request_starts_a_replica_and_gets_its_picture(door: ImageDoor
     assert len(door.pids("images")) == 1
 
 
-def test_what_was_made_comes_again_without_its_server(door: ImageDoor, pictures: PictureServer) -> None:
+def test_what_was_made_comes_again_without_its_server(door: ImageDoor, image_server: ImageServer) -> None:
     first = door.get("w=200,f=webp", "/a.png?again")
-    asked = len(pictures.seen)
+    asked = len(image_server.seen)
     again = door.get("f=webp,w=200", "/a.png?again")
     assert (again.status_code, again.headers["x-cache"]) == (200, "HIT")
     assert again.content == first.content
@@ -51,7 +51,7 @@ def test_what_was_made_comes_again_without_its_server(door: ImageDoor, pictures:
     assert head.headers["content-length"] == str(len(first.content))
     known = door.get("w=200,f=webp", "/a.png?again", if_none_match=first.headers["etag"])
     assert (known.status_code, known.content) == (304, b"")
-    assert len(pictures.seen) == asked
+    assert len(image_server.seen) == asked
 
 
 def test_a_crop_by_face_is_made_without_a_detector(door: ImageDoor) -> None:
@@ -84,7 +84,7 @@ def test_an_error_is_told_in_our_shape(
 
 def test_an_exception_with_a_port_opens_that_port_only(door: ImageDoor) -> None:
     assert door.get("-").status_code == 200
-    with PictureServer() as beside:
+    with ImageServer() as beside:
         told = door.get("-", url=beside.url("/a.png"))
         assert (told.status_code, told.json()["error"]) == (403, "forbidden_url")
         assert not beside.seen
@@ -100,7 +100,7 @@ def test_an_exception_with_a_port_opens_that_port_only(door: ImageDoor) -> None:
         ("w=50,h=50,fit=face-and-shoulders", "w=50,h=50,fit=face-and-shoulders,padding=2.8"),
     ],
 )
-def test_a_default_that_is_written_out_is_the_same_picture(door: ImageDoor, unsaid: str, said: str) -> None:
+def test_a_default_that_is_written_out_is_the_same_image(door: ImageDoor, unsaid: str, said: str) -> None:
     first, second = door.get(unsaid, "/a.png?default"), door.get(said, "/a.png?default")
     assert (first.status_code, first.headers["content-type"]) == (200, "image/png")  # as its source
     assert (second.headers["x-cache"], second.headers["etag"]) == ("HIT", first.headers["etag"])
@@ -121,7 +121,7 @@ def test_a_replica_refuses_who_comes_past_the_ingress(door: ImageDoor) -> None:
     assert [one.status_code for one in told] == [403]
 
 
-def test_a_decoder_that_dies_costs_its_picture_and_nothing_else(door: ImageDoor) -> None:
+def test_a_decoder_that_dies_costs_its_image_and_nothing_else(door: ImageDoor) -> None:
     api, images = door.pids("api"), door.pids("images")
     door.get("w=50", "/b.png?before")
     idle = {process.pid for process in door.decoders()}
@@ -144,7 +144,7 @@ def test_a_decoder_that_dies_costs_its_picture_and_nothing_else(door: ImageDoor)
     assert (door.pids("api"), door.pids("images")) == (api, images)
 
 
-def test_a_kill_of_what_decoders_are_forked_from_costs_no_picture(door: ImageDoor) -> None:
+def test_a_kill_of_what_decoders_are_forked_from_costs_no_image(door: ImageDoor) -> None:
     assert door.get("w=50", "/b.png?unkilled").status_code == 200
     (replica,) = door.pids("images")
     decoders = decoders_of(replica)
@@ -175,11 +175,11 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_the_command_line_writes_a_picture(
-    instance: Instance, pictures: PictureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_line_writes_an_image(
+    instance: Instance, image_server: ImageServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.webp"
-    asked = ["image", pictures.url("/a.png"), "--url", instance.url]
+    asked = ["image", image_server.url("/a.png"), "--url", instance.url]
     assert run([*asked, "--options", "w=100,f=webp", "-o", str(file)]) == 0
     assert file.read_bytes()[8:12] == b"WEBP"
     assert run([*asked, "--options", "w=51", "-o", str(file)]) == 1
@@ -198,5 +198,5 @@ def test_a_face_is_found_and_cropped_around(door: ImageDoor) -> None:
     assert len(face["landmarks"]) == 68
     crop = door.get("w=100,h=100,fit=face,f=png", "/face.jpg")
     assert (crop.status_code, crop.headers["content-type"]) == (200, "image/png")
-    # As large as 1.8 faces, so tighter than what draws the eye of the whole picture.
+    # As large as 1.8 faces, so tighter than what draws the eye of the whole image.
     assert crop.content != door.get("w=100,h=100,fit=fill,f=png", "/face.jpg").content

@@ -1,4 +1,4 @@
-"""What a stranger gets from the route for pictures, by the real ingress: no inner place, no outage."""
+"""What a stranger gets from the route for images, by the real ingress: no inner place, no outage."""
 
 import json
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from urllib.parse import quote
 import pytest
 
 from tests.deployments.image_door import ImageDoor
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
-from tests.deployments.picture_server import PictureServer
 from tests.images.refused_urls import FORBIDDEN, INNER, INVALID
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def door(instance: Instance, pictures: PictureServer) -> Iterator[ImageDoor]:
-    with closing(ImageDoor(instance, pictures)) as door:
+def door(instance: Instance, image_server: ImageServer) -> Iterator[ImageDoor]:
+    with closing(ImageDoor(instance, image_server)) as door:
         yield door
 
 

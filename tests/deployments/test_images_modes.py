@@ -1,4 +1,4 @@
-"""What each option makes of a picture, through the real ingress.
+"""What each option makes of an image, through the real ingress.
 
 The sources are 320 x 240 and 240 x 320 pixels. Red grows to the right and green to the bottom, from 0 to 255,
 so a colour says which place of the source is seen.
@@ -13,8 +13,8 @@ import pytest
 import pyvips
 
 from tests.deployments.image_door import ImageDoor
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
-from tests.deployments.picture_server import PictureServer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -29,8 +29,8 @@ TYPES["webp"] = "image/webp"
 
 
 @pytest.fixture(scope="module")
-def door(instance: Instance, pictures: PictureServer) -> Iterator[ImageDoor]:
-    with closing(ImageDoor(instance, pictures)) as door:
+def door(instance: Instance, image_server: ImageServer) -> Iterator[ImageDoor]:
+    with closing(ImageDoor(instance, image_server)) as door:
         yield door
 
 

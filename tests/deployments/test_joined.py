@@ -33,8 +33,8 @@ THIRD = "127.0.0.13"
 IN_NODE_ENV = "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS"
 HOOK = Path(__file__).parents[2] / "deploy" / "kuberay" / "base" / "leave.sh"
 GUIDE = Path(__file__).parents[2] / "docs" / "ports.md"
-ROUTE_OF_PICTURES = "/api/v2/imgproxy"
-ROUTES = {"/": "broker", ROUTE_OF_PICTURES: "broker-images"}
+ROUTE_OF_IMAGES = "/api/v2/imgproxy"
+ROUTES = {"/": "broker", ROUTE_OF_IMAGES: "broker-images"}
 FORGED = {"X-Forwarded-For": "192.0.2.7", "X-Broker-Ingress": "0123456789abcdef operations 192.0.2.7"}
 SLOW_START_S = 8.0  # shorter than Ray takes to give up a node that does not answer
 
@@ -100,10 +100,10 @@ def test_who_reaches_a_replica_itself_is_refused(cluster: Cluster) -> None:
             for headers in ({}, FORGED):
                 reply = httpx.get(f"http://{host}:{port}{path}", headers=headers, timeout=20)
                 assert (reply.status_code, reply.json()["error"]) == (403, "insufficient_scope"), path
-    pictures = cluster.replicas("broker-images")
-    assert pictures
-    for host, port in pictures:
-        url = f"http://{host}:{port}{ROUTE_OF_PICTURES}/demo/-?url=http://example.org/a.jpg"
+    replicas = cluster.replicas("broker-images")
+    assert replicas
+    for host, port in replicas:
+        url = f"http://{host}:{port}{ROUTE_OF_IMAGES}/demo/-?url=http://example.org/a.jpg"
         for headers in ({}, FORGED):
             reply = httpx.get(url, headers=headers, timeout=20)
             assert (reply.status_code, reply.json()["error"]) == (403, "insufficient_scope")

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.deployments.image_door import ImageDoor
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
-from tests.deployments.picture_server import PictureServer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -19,9 +19,9 @@ WATCHED_S = 4.0
 
 
 @pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory, pictures: PictureServer) -> Iterator[Instance]:
+def instance(tmp_path_factory: pytest.TempPathFactory, image_server: ImageServer) -> Iterator[Instance]:
     """One on a machine that Ray must take for full: its threshold is a share of all memory."""
-    environment = {"RAY_memory_usage_threshold": "0.001", "BROKER_IMAGES_ALLOW_HOSTS": pictures.host}
+    environment = {"RAY_memory_usage_threshold": "0.001", "BROKER_IMAGES_ALLOW_HOSTS": image_server.host}
     instance = Instance(tmp_path_factory.mktemp("full") / "data", environment=environment)
     with instance.running():
         yield instance
@@ -29,8 +29,8 @@ def instance(tmp_path_factory: pytest.TempPathFactory, pictures: PictureServer) 
 
 
 @pytest.fixture(scope="module")
-def door(instance: Instance, pictures: PictureServer) -> Iterator[ImageDoor]:
-    with closing(ImageDoor(instance, pictures)) as door:
+def door(instance: Instance, image_server: ImageServer) -> Iterator[ImageDoor]:
+    with closing(ImageDoor(instance, image_server)) as door:
         yield door
 
 

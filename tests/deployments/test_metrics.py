@@ -50,7 +50,7 @@ async def ask(instance: Instance, times: int) -> set[str]:
 async def test_all_processes_are_on_the_page_and_up(instance: Instance) -> None:
     up = scrape(instance)["broker_process_up"]
     kinds = sorted(next(label for label in labels if not label.isdigit()) for labels in up)
-    # These run when a test has asked for pictures.
+    # These run when a test has asked for images.
     kinds = [kind for kind in kinds if kind not in ("images", "faces")]
     assert kinds == ["api", "api", "conductor", "counter", "gateway", "owner", "owner"]
     assert set(up.values()) == {1.0}

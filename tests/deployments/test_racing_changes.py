@@ -16,8 +16,8 @@ from anyio.from_thread import start_blocking_portal
 
 from broker.demo.matomo import READER, SUPERUSER, Parameters, StandIn, open_stand_in
 from tests.deployments.image_door import ImageDoor
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import PASSWORD, Instance
-from tests.deployments.picture_server import PictureServer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -182,31 +182,33 @@ def note(racers: Racers, path: str, name: str, is_over: threading.Event) -> list
     return added
 
 
-def test_purges_at_the_same_time_reach_every_picture(
-    instance: Instance, racers: Racers, pictures: PictureServer
+def test_purges_at_the_same_time_reach_every_image(
+    instance: Instance, racers: Racers, image_server: ImageServer
 ) -> None:
     paths = [f"/a.png?crossing-{number}" for number in range(16)]
-    with closing(ImageDoor(instance, pictures)) as door:
+    with closing(ImageDoor(instance, image_server)) as door:
         for turn in range(3):
             for path in paths:
                 until(lambda path=path: door.get("w=50", path).headers.get("x-cache") == "HIT")
-            seen = [pictures.seen.count(path) for path in paths]
+            seen = [image_server.seen.count(path) for path in paths]
             purges: list[Change] = [
-                ("POST", "/images/purge", racers.admin, {"url": pictures.url(path)}) for path in paths
+                ("POST", "/images/purge", racers.admin, {"url": image_server.url(path)}) for path in paths
             ]
             # In one turn also everything at once, which takes the place of all that came before it alone.
             purges += [("POST", "/images/purge", racers.admin, {"all": True})] * (turn == 1)
             told = racers.send(*purges)
             assert {response.status_code for response in told} == {204}
-            warm(racers, pictures, paths)
-            kept = [path for path, was in zip(paths, seen, strict=True) if pictures.seen.count(path) <= was]
+            warm(racers, image_server, paths)
+            kept = [
+                path for path, was in zip(paths, seen, strict=True) if image_server.seen.count(path) <= was
+            ]
             assert kept == []
 
 
-def warm(racers: Racers, pictures: PictureServer, paths: Sequence[str]) -> None:
-    """Have pictures made, which looks for the newest purge first."""
-    body = {"urls": [pictures.url(path) for path in paths], "options": ["w=50"]}
-    made = racers.call("POST", "/images/warm", racers.admin, body).raise_for_status().json()["pictures"]
+def warm(racers: Racers, image_server: ImageServer, paths: Sequence[str]) -> None:
+    """Have images made, which looks for the newest purge first."""
+    body = {"urls": [image_server.url(path) for path in paths], "options": ["w=50"]}
+    made = racers.call("POST", "/images/warm", racers.admin, body).raise_for_status().json()["images"]
     assert [each["status"] for each in made] == [200] * len(paths)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from broker.client import Answer, AsyncClient, InvalidRequest, NewEvent
 from tests.client.samples import run_sample, samples_of
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import PASSWORD, Instance
-from tests.deployments.picture_server import PictureServer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(480)]
 
@@ -22,7 +22,7 @@ LONG_AGO_MS = 1_784_484_000_000  # before the moment that the sample's player sh
 
 
 async def test_every_sample_runs(
-    instance: Instance, pictures: PictureServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    instance: Instance, image_server: ImageServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a sample writes a file
     replaced = {
@@ -31,7 +31,7 @@ async def test_every_sample_runs(
         "final-2026": PROGRAM,
         "football": PROJECT,
         '"cup"': f'"{PROJECT}-cup"',
-        "https://cdn.example.com/players/kim.jpg": pictures.url("/face.jpg"),
+        "https://cdn.example.com/players/kim.jpg": image_server.url("/face.jpg"),
     }
     samples = [sample for sample in samples_of(PAGE, replaced) if "create_site" not in sample]
     polls: list[str] = []

@@ -1,4 +1,4 @@
-"""URLs that lead where pictures are not fetched, as they have been tried on proxies of pictures."""
+"""URLs that lead where images are not fetched, as they have been tried on image proxies."""
 
 FORBIDDEN = (
     "http://2130706433/a.png",

@@ -22,7 +22,7 @@ from broker.images.purges import PurgeBook, source_of
 from broker.images.renderer import Renderer
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
 from broker.images.sources import SourceConfig, SourceHead, Sources
-from broker.images.workers import KeptPicture, WorkerConfig, Workers, _Worker
+from broker.images.workers import KeptImage, WorkerConfig, Workers, _Worker
 from broker.limits.local_rates import LocalRate
 from broker.limits.rate_limits import Rate
 from broker.limits.shared_rates import image_rates
@@ -54,7 +54,7 @@ class LateClock(SystemClock):
 
 
 class CountedWorkers(Workers):
-    """Workers that write down what they are given, whether a process had the picture decoded, and starts."""
+    """Workers that write down what they are given, whether a process had the image decoded, and starts."""
 
     def __init__(self, config: WorkerConfig) -> None:
         super().__init__(config)
@@ -67,7 +67,7 @@ class CountedWorkers(Workers):
         job: Job,
         source: BodyFile,
         asker: Asker = NOBODY,
-        kept: KeptPicture | None = None,
+        kept: KeptImage | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> tuple[JobReply, bytes]:
         self.tasks.append(job.task)

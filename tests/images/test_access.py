@@ -1,4 +1,4 @@
-"""Whoever would not get a picture if nothing were kept does not get it from a cache either."""
+"""Whoever would not get an image if nothing were kept does not get it from a cache either."""
 
 import asyncio
 import time
@@ -15,12 +15,12 @@ from broker.image_urls import image_path
 from broker.images.account_rules import AccountRules
 from broker.images.administration import RuleChange, change_rules
 from broker.images.host_rules import HostRules
-from broker.images.service import Picture
+from broker.images.service import ServedImage
 from tests.adversity.clock import SteppedClock
 from tests.auth.services import open_database
 from tests.fetching.upstream import Answer, Resolver, Seen, Upstream, open_fetcher, open_upstream, reply, send
-from tests.images.pictures import gradient
 from tests.images.replica import open_replica
+from tests.images.samples import gradient
 from tests.images.stage import Stage, open_stage
 
 SMALL = bytes(gradient(160, 120).pngsave_buffer())
@@ -46,7 +46,7 @@ def run(directory: Path, answer: Answer, work: Work, accounts: dict[str, Account
 
 
 async def lead(seen: Seen, writer: asyncio.StreamWriter) -> None:
-    """From each host to the next; the last one has the picture."""
+    """From each host to the next; the last one has the image."""
     host, _, port = seen.headers["host"].partition(":")
     if host == WAY[-1]:
         await send(writer, 200, SMALL, ETag='"one"')
@@ -54,13 +54,13 @@ async def lead(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await send(writer, 302, Location=f"http://{WAY[WAY.index(host) + 1]}:{port}/")
 
 
-async def get(stage: Stage, upstream: Upstream, options: str = "w=50") -> Picture:
+async def get(stage: Stage, upstream: Upstream, options: str = "w=50") -> ServedImage:
     return await stage.service.get(Asker("demo"), options, upstream.url(host=WAY[0]))
 
 
 @pytest.mark.parametrize("left", [WAY[1:], (WAY[0], WAY[2]), WAY[:2]], ids=["first", "middle", "last"])
 @pytest.mark.parametrize("options", ["w=50", "w=100"], ids=["a result", "a source"])
-def test_each_host_on_the_way_to_a_kept_picture_is_judged_again(
+def test_each_host_on_the_way_to_a_kept_image_is_judged_again(
     tmp_path: Path, left: tuple[str, ...], options: str
 ) -> None:
     accounts = {"demo": allow(*WAY)}
@@ -74,7 +74,7 @@ def test_each_host_on_the_way_to_a_kept_picture_is_judged_again(
     run(tmp_path, lead, work, accounts)
 
 
-def test_a_kept_picture_stays_with_other_rules_that_allow_it(tmp_path: Path) -> None:
+def test_a_kept_image_stays_with_other_rules_that_allow_it(tmp_path: Path) -> None:
     accounts = {"demo": allow(*WAY)}
 
     async def work(stage: Stage, upstream: Upstream) -> None:
@@ -86,15 +86,15 @@ def test_a_kept_picture_stays_with_other_rules_that_allow_it(tmp_path: Path) -> 
     run(tmp_path, lead, work, accounts)
 
 
-def test_a_picture_on_disk_is_judged_by_the_process_that_finds_it(tmp_path: Path) -> None:
+def test_an_image_on_disk_is_judged_by_the_process_that_finds_it(tmp_path: Path) -> None:
     async def go() -> None:
         async with open_upstream(lead) as upstream:
             for rules in (allow(*WAY), allow(*WAY)):
                 async with open_stage(
                     tmp_path, open_fetcher(upstream.port), accounts={"demo": rules}
                 ) as stage:
-                    picture = await get(stage, upstream)
-            assert picture.is_hit
+                    served = await get(stage, upstream)
+            assert served.is_hit
             narrow = {"demo": allow(*WAY[:2])}
             async with open_stage(tmp_path, open_fetcher(upstream.port), accounts=narrow) as stage:
                 with pytest.raises(ForbiddenUrl):
@@ -127,7 +127,7 @@ def test_where_an_old_source_leads_now_is_what_is_judged(tmp_path: Path) -> None
     run(tmp_path, answer, work, accounts)
 
 
-def test_an_old_picture_of_a_host_that_fails_is_not_shown_without_its_right(tmp_path: Path) -> None:
+def test_an_old_image_of_a_host_that_fails_is_not_shown_without_its_right(tmp_path: Path) -> None:
     accounts = {"demo": allow(*WAY)}
     fails = False
 
@@ -214,7 +214,7 @@ def test_what_came_from_a_port_goes_with_its_permission(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
-def test_a_kept_picture_needs_a_signature_once_the_account_demands_them(tmp_path: Path) -> None:
+def test_a_kept_image_needs_a_signature_once_the_account_demands_them(tmp_path: Path) -> None:
     accounts = {"demo": AccountRules()}
 
     async def work(stage: Stage, upstream: Upstream) -> None:

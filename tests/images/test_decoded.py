@@ -1,4 +1,4 @@
-"""A decoded picture that serves the preview and the crop: what comes out, and what is kept."""
+"""A decoded image that serves the preview and the crop: what comes out, and what is kept."""
 
 from functools import cache
 
@@ -6,13 +6,13 @@ import pytest
 import pyvips
 
 from broker.images.decoded import KeptFrames
-from broker.images.decoding import check_picture, open_libvips
+from broker.images.decoding import check_image, open_libvips
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Face
 from broker.images.jobs import DecodeLimits
 from broker.images.options import parse_options
 from broker.images.rendering import Preview, preview, render
-from tests.images.pictures import animation, decibels, gradient, photograph, turned
+from tests.images.samples import animation, decibels, gradient, photograph, turned
 
 LIMITS = DecodeLimits()
 ROOM = 64 << 20
@@ -43,7 +43,7 @@ def saved(kind: str, orientation: int = 1) -> bytes:
 
 
 def face_of(height: float) -> Face:
-    """In the middle of the picture as it is seen."""
+    """In the middle of the image as it is seen."""
     return Face(500.0, 450.0, 0.8 * height, height, 0.9)
 
 
@@ -56,23 +56,23 @@ def face_of(height: float) -> Face:
     [
         ("w=50,h=50,fit=face", (face_of(500),)),
         ("w=100,h=50,fit=face-and-shoulders", (face_of(200),)),
-        ("w=50,h=50,fit=face", (face_of(60),)),  # more pixels than the kept picture may have
+        ("w=50,h=50,fit=face", (face_of(60),)),  # more pixels than the kept image may have
         ("w=400,h=400,fit=face", (face_of(50),)),  # enlarged
         ("w=50,h=100,fit=face", ()),
     ],
 )
-def test_a_crop_of_a_kept_picture_looks_as_one_of_its_source(
+def test_a_crop_of_a_kept_image_looks_as_one_of_its_source(
     kind: str, orientation: int, options: str, faces: tuple[Face, ...]
 ) -> None:
-    picture, asked = check_picture(saved(kind, orientation), LIMITS), parse_options(f"{options},f=png")
+    checked, asked = check_image(saved(kind, orientation), LIMITS), parse_options(f"{options},f=png")
     kept = KeptFrames(ROOM)
-    seen = preview(kept.decode(1, picture, asked))
-    alone = preview(picture)
+    seen = preview(kept.decode(1, checked, asked))
+    alone = preview(checked)
     assert (seen.size, seen.scale) == (alone.size, alone.scale)
     assert decibels(pixels_of(seen), pixels_of(alone)) > 38
-    found = kept.take(1, picture)
+    found = kept.take(1, checked)
     assert found.frame is not None
-    made, wanted = (render(each, asked, faces) for each in (found, picture))
+    made, wanted = (render(each, asked, faces) for each in (found, checked))
     assert made.size == wanted.size
     assert decibels(*(pyvips.Image.new_from_buffer(each.body, "")[:3] for each in (made, wanted))) > 36
 
@@ -83,7 +83,7 @@ def pixels_of(seen: Preview) -> pyvips.Image:
 
 def kept_shrink(data: bytes, options: str, room: int = ROOM) -> int | None:
     kept = KeptFrames(room)
-    frame = kept.decode(1, check_picture(data, LIMITS), parse_options(options)).frame
+    frame = kept.decode(1, check_image(data, LIMITS), parse_options(options)).frame
     assert len(kept) == (frame is not None)
     return frame.shrink if frame else None
 
@@ -125,36 +125,36 @@ def test_what_no_crop_can_use_is_not_kept(data: bytes, options: str) -> None:
 
 
 def test_what_is_kept_has_a_bound_and_the_oldest_goes_first() -> None:
-    picture, options = (
-        check_picture(turned(gradient(100, 100), 1), LIMITS),
+    checked, options = (
+        check_image(turned(gradient(100, 100), 1), LIMITS),
         parse_options("w=50,h=50,fit=face"),
     )
     kept = KeptFrames(2 * 100 * 100 * 3)
     for number in (1, 2, 3):
-        kept.decode(number, picture, options)
-    assert [kept.take(number, picture).frame is not None for number in (1, 2, 3, 3)] == [
+        kept.decode(number, checked, options)
+    assert [kept.take(number, checked).frame is not None for number in (1, 2, 3, 3)] == [
         False,
         True,
         True,
         False,
     ]
-    kept.decode(4, picture, options)
+    kept.decode(4, checked, options)
     kept.forget_all()
-    assert kept.take(4, picture).frame is None
+    assert kept.take(4, checked).frame is None
 
 
-def test_a_picture_that_is_larger_than_the_bound_drives_no_other_one_out() -> None:
+def test_an_image_that_is_larger_than_the_bound_drives_no_other_one_out() -> None:
     options = parse_options("w=50,h=50,fit=face")
-    small, large = (check_picture(turned(gradient(side, 100), 1), LIMITS) for side in (100, 101))
+    small, large = (check_image(turned(gradient(side, 100), 1), LIMITS) for side in (100, 101))
     kept = KeptFrames(100 * 100 * 3)
     kept.decode(1, small, options)
     assert kept.decode(2, large, options).frame is None
     assert kept.take(1, small).frame is not None
 
 
-def test_half_a_picture_is_refused_and_not_kept() -> None:
+def test_half_an_image_is_refused_and_not_kept() -> None:
     data, kept = saved("jpg"), KeptFrames(ROOM)
-    picture = check_picture(data[: len(data) // 2], LIMITS)
+    checked = check_image(data[: len(data) // 2], LIMITS)
     with pytest.raises(UnprocessableImage):
-        kept.decode(1, picture, parse_options("w=100,h=100,fit=face"))
+        kept.decode(1, checked, parse_options("w=100,h=100,fit=face"))
     assert not kept

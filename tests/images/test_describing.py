@@ -1,4 +1,4 @@
-"""What a picture is told to be, and that placeholders look like it when their libraries decode them."""
+"""What an image is told to be, and that placeholders look like it when their libraries decode them."""
 
 import base64
 import json
@@ -12,13 +12,13 @@ import pytest
 import pyvips
 import thash
 
-from broker.images.decoding import check_picture
+from broker.images.decoding import check_image
 from broker.images.describing import describe
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Face, Point
 from broker.images.jobs import DecodeLimits, Description
 from broker.images.service import _body
-from tests.images.pictures import animation, gradient, turned
+from tests.images.samples import animation, gradient, turned
 
 # blurhash reads pixels in a way that Pillow 14 drops.
 pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
@@ -28,7 +28,7 @@ LIMITS = DecodeLimits()
 
 
 def told(data: bytes) -> Description:
-    return describe(check_picture(data, LIMITS))
+    return describe(check_image(data, LIMITS))
 
 
 def png(image: pyvips.Image) -> bytes:
@@ -58,22 +58,22 @@ def channels(color: str | None) -> list[int]:
 
 
 def test_the_color_is_that_of_most_pixels() -> None:
-    picture = flat(300, 100, 200, 30, 40).insert(flat(100, 100, 20, 40, 220), 200, 0)
-    assert channels(told(png(picture)).color) == pytest.approx([200, 30, 40], abs=4)
+    image = flat(300, 100, 200, 30, 40).insert(flat(100, 100, 20, 40, 220), 200, 0)
+    assert channels(told(png(image)).color) == pytest.approx([200, 30, 40], abs=4)
 
 
 def test_transparent_pixels_have_no_color() -> None:
     clear = flat(200, 200, 0, 255, 0, 0)
-    picture = clear.insert(flat(60, 60, 200, 30, 40, 255), 70, 70)
-    found = told(png(picture))
+    image = clear.insert(flat(60, 60, 200, 30, 40, 255), 70, 70)
+    found = told(png(image))
     assert found.has_alpha
     assert channels(found.color) == pytest.approx([200, 30, 40], abs=4)
     assert told(png(clear)).color is None
 
 
-@pytest.mark.parametrize("picture", [png(gradient(640, 360)), png(gradient(90, 240)), photograph()])
-def test_placeholders_look_like_the_picture(picture: bytes) -> None:
-    found, source = told(picture), pyvips.Image.new_from_buffer(picture, "")
+@pytest.mark.parametrize("image", [png(gradient(640, 360)), png(gradient(90, 240)), photograph()])
+def test_placeholders_look_like_the_image(image: bytes) -> None:
+    found, source = told(image), pyvips.Image.new_from_buffer(image, "")
     blurred = pyvips.Image.new_from_array(blurhash.decode(found.blurhash, 32, 32))
     # A BlurHash keeps the mean of light, a ThumbHash that of values.
     assert average(blurred, "scrgb") == pytest.approx(average(source, "scrgb"), abs=0.05)
@@ -82,10 +82,10 @@ def test_placeholders_look_like_the_picture(picture: bytes) -> None:
     assert hashed.width / hashed.height == pytest.approx(found.size.width / found.size.height, rel=0.2)
 
 
-def test_a_thumbhash_is_as_transparent_as_the_picture() -> None:
+def test_a_thumbhash_is_as_transparent_as_the_image() -> None:
     clear = flat(200, 100, 0, 0, 0, 0)
-    picture = clear.insert(flat(100, 100, 200, 30, 40, 255), 100, 0)
-    hashed = painted(told(png(picture)))
+    image = clear.insert(flat(100, 100, 200, 30, 40, 255), 100, 0)
+    hashed = painted(told(png(image)))
     left, right = (hashed.crop(at, 4, 4, hashed.height - 8) for at in (2, hashed.width - 6))
     assert left[3].avg() < 40
     assert right[3].avg() > 215
@@ -99,7 +99,7 @@ def painted(found: Description) -> pyvips.Image:
     return pyvips.Image.new_from_memory(bytes(pixels), width, height, 4, "uchar").copy(interpretation="srgb")
 
 
-def test_size_is_as_the_picture_is_seen() -> None:
+def test_size_is_as_the_image_is_seen() -> None:
     found = told(turned(gradient(160, 120), 6))
     assert (found.type, found.size.width, found.size.height) == ("image/jpeg", 120, 160)
 
@@ -116,7 +116,7 @@ def test_odd_shapes_are_described(side: tuple[int, int]) -> None:
     assert channels(found.color) == pytest.approx([200, 30, 40], abs=4)
 
 
-def test_what_is_no_picture_is_not_described() -> None:
+def test_what_is_no_image_is_not_described() -> None:
     with pytest.raises(UnprocessableImage):
         told(b"<svg/>")
 

@@ -82,7 +82,7 @@ def test_decoders_come_from_one_process_until_one_of_them_has_crashed(
     (after,) = set(servers()) - {before}
     (new,) = after.children()
     assert not addresses_of(new) & one
-    assert len(decoders()) == 3, "whoever works for another picture goes on"
+    assert len(decoders()) == 3, "whoever works for another image goes on"
     for decoder in (first, second):
         decoder.end()
     wait_until(lambda: servers() == [after])

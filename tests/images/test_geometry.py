@@ -33,7 +33,7 @@ def landmarks(nose: Point) -> tuple[Point, ...]:
         (Size(10_000, 1), "w=100", Size(100, 1)),
     ],
 )
-def test_a_picture_is_fitted(source: Size, options: str, scaled: Size) -> None:
+def test_an_image_is_fitted(source: Size, options: str, scaled: Size) -> None:
     layout = lay_out(source, parse_options(options))
     assert (layout.cut, layout.result) == (Box(0, 0, source.width, source.height), scaled)
 
@@ -110,7 +110,7 @@ MODES = st.sampled_from(["scaledown", "scale", "fill:left", "fill:bottom", "fit:
 
 
 @given(PIXELS, PIXELS, SIDES, SIDES, MODES)
-def test_a_layout_stays_inside_its_picture(width: int, height: int, w: int, h: int, mode: str) -> None:
+def test_a_layout_stays_inside_its_image(width: int, height: int, w: int, h: int, mode: str) -> None:
     layout = lay_out(Size(width, height), parse_options(f"w={w},h={h},fit={mode}"))
     assert_inside(layout.cut, Size(width, height))
     result = layout.result

@@ -1,4 +1,4 @@
-"""Which hosts an account takes pictures from."""
+"""Which hosts an account takes images from."""
 
 import pytest
 

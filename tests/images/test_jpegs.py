@@ -9,13 +9,13 @@ import pyvips
 from PIL import Image
 
 from broker.images import jpegs
-from broker.images.decoding import check_picture, open_libvips
+from broker.images.decoding import check_image, open_libvips
 from broker.images.errors import UnprocessableImage
 from broker.images.jobs import DecodeLimits
 from broker.images.jpegs import decode_jpeg, encode_jpeg, shrink_jpeg
 from broker.images.options import parse_options
 from broker.images.rendering import render
-from tests.images.pictures import decibels, photograph
+from tests.images.samples import decibels, photograph
 
 PLAIN = bytes(photograph(400, 300).jpegsave_buffer(Q=90))
 
@@ -105,11 +105,11 @@ def test_a_jpeg_is_as_good_and_as_long_as_libvips(quality: int, sampling: str, h
     assert len(written) < 1.01 * len(theirs)
 
 
-def test_a_picture_of_noise_is_written_by_either() -> None:
+def test_an_image_of_noise_is_written_by_either() -> None:
     """Of one with tables of its own Pillow expects that it has no more bytes than pixels."""
     noise = random.Random(1).randbytes(300 * 200 * 3)
     data = bytes(pyvips.Image.new_from_memory(noise, 300, 200, 3, "uchar").pngsave_buffer())
-    made = render(check_picture(data, DecodeLimits()), parse_options("q=100,f=jpg"), ())
+    made = render(check_image(data, DecodeLimits()), parse_options("q=100,f=jpg"), ())
     assert (opened(made.body).width, opened(made.body).height) == (300, 200)
 
 
@@ -118,8 +118,8 @@ def test_what_a_decoder_shrinks_alone_is_what_comes_through_libvips() -> None:
     alone = shrink_jpeg(PLAIN, 4, 85, has_own_tables=True)
     assert through is not None
     assert alone == encode_jpeg(through, 85, has_own_tables=True)
-    picture = check_picture(PLAIN, DecodeLimits(), shrinks_fast=True)
-    assert render(picture, parse_options("w=100,h=100,f=jpg"), ()).body == alone
+    checked = check_image(PLAIN, DecodeLimits(), shrinks_fast=True)
+    assert render(checked, parse_options("w=100,h=100,f=jpg"), ()).body == alone
 
 
 def test_what_a_decoder_shrinks_alone_has_no_metadata() -> None:
@@ -144,20 +144,20 @@ def test_what_a_decoder_shrinks_alone_has_no_metadata() -> None:
     ],
     ids=["another format", "a part", "turned", "another factor"],
 )
-def test_a_picture_with_more_to_do_passes_libvips(
+def test_an_image_with_more_to_do_passes_libvips(
     monkeypatch: pytest.MonkeyPatch, options: str, orientation: int
 ) -> None:
     image = photograph(400, 300)
     image.set_type(pyvips.GValue.gint_type, "orientation", orientation)
-    picture = check_picture(bytes(image.jpegsave_buffer(Q=90)), DecodeLimits(), shrinks_fast=True)
+    checked = check_image(bytes(image.jpegsave_buffer(Q=90)), DecodeLimits(), shrinks_fast=True)
     monkeypatch.setattr("broker.images.rendering.shrink_jpeg", None)
-    render(picture, parse_options(options), ())
+    render(checked, parse_options(options), ())
 
 
-def test_a_picture_that_no_jpeg_can_hold_is_refused() -> None:
+def test_an_image_that_no_jpeg_can_hold_is_refused() -> None:
     line = bytes(pyvips.Image.black(65_501, 1).copy(interpretation="b-w").pngsave_buffer())
     with pytest.raises(UnprocessableImage):
-        render(check_picture(line, DecodeLimits()), parse_options("f=jpg"), ())
+        render(check_image(line, DecodeLimits()), parse_options("f=jpg"), ())
 
 
 def test_a_copy_in_memory_outlives_what_was_decoded() -> None:

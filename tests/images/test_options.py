@@ -1,4 +1,4 @@
-"""The grammar of processing options, and that each picture has one spelling."""
+"""The grammar of processing options, and that each image has one spelling."""
 
 from contextlib import suppress
 

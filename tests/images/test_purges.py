@@ -17,8 +17,8 @@ from broker.storage.database import Database
 from broker.storage.image_purges import ALL, MAX_SOURCES, ImagePurges, Purge
 from tests.auth.services import open_database
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
-from tests.images.pictures import gradient
 from tests.images.replica import Replica, open_replica
+from tests.images.samples import gradient
 from tests.images.stage import KnownFaces, ListedPurges, Stage, open_stage
 from tests.images.test_service import Work
 
@@ -54,7 +54,7 @@ def test_a_purged_source_is_fetched_and_made_anew(tmp_path: Path) -> None:
             await stage.service.get(Asker("demo"), options, upstream.url("/a.png"))
             for options in ("w=50", "w=100")
         ]
-        assert [picture.is_hit for picture in again] == [False, False]
+        assert [each.is_hit for each in again] == [False, False]
         assert (await stage.service.get(Asker("demo"), "w=50", upstream.url("/b.png"))).is_hit
         assert len(upstream.seen) == 3
         assert (await stage.service.get(Asker("demo"), "w=50", upstream.url("/a.png"))).is_hit

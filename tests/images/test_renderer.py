@@ -16,7 +16,7 @@ from broker.images.geometry import Face, Point
 from broker.images.renderer import Renderer, find_renderer
 from broker.settings import Settings
 from tests.fetching.upstream import open_fetcher, open_upstream, reply
-from tests.images.pictures import gradient
+from tests.images.samples import gradient
 from tests.images.stage import KnownFaces, open_stage
 
 SMALL = bytes(gradient(160, 120).pngsave_buffer())

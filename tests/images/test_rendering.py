@@ -6,13 +6,13 @@ from collections.abc import Callable
 import pytest
 import pyvips
 
-from broker.images.decoding import check_picture, open_libvips, read_header, srgb_options
+from broker.images.decoding import check_image, open_libvips, read_header, srgb_options
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Face, Size
 from broker.images.jobs import DecodeLimits
 from broker.images.options import Format, parse_options
 from broker.images.rendering import Preview, Rendered, jpeg_shrink, preview, render
-from tests.images.pictures import animation, decibels, gradient, lines, photograph, turned
+from tests.images.samples import animation, decibels, gradient, lines, photograph, turned
 
 LIMITS = DecodeLimits()
 SAVERS = {"jpg": ".jpg[Q=95]", "png": ".png", "webp": ".webp[Q=95]", "gif": ".gif", "avif": ".avif"}
@@ -28,11 +28,11 @@ def save(image: pyvips.Image, kind: str) -> bytes:
 
 
 def ask(data: bytes, options: str, faces: tuple[Face, ...] = ()) -> Rendered:
-    return render(check_picture(data, LIMITS), parse_options(options), faces)
+    return render(check_image(data, LIMITS), parse_options(options), faces)
 
 
 def previewed(data: bytes) -> Preview:
-    return preview(check_picture(data, LIMITS))
+    return preview(check_image(data, LIMITS))
 
 
 def opened(rendered: Rendered) -> pyvips.Image:
@@ -96,7 +96,7 @@ def test_transparency_is_white_in_a_jpeg() -> None:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("options", ["-", "w=300,h=300,fit=fill:top-left,f=png", "w=100,h=100,fit=scale"])
-def test_a_picture_is_seen_as_it_was_taken(orientation: int, options: str) -> None:
+def test_an_image_is_seen_as_it_was_taken(orientation: int, options: str) -> None:
     stored = gradient(120, 80)
     upright = pyvips.Image.new_from_buffer(turned(stored, orientation), "").autorot()
     expected = opened(ask(bytes(upright.pngsave_buffer(keep="none")), options))
@@ -165,7 +165,7 @@ def test_colours_become_srgb() -> None:
 
 
 def test_what_is_srgb_already_is_not_converted() -> None:
-    """A conversion takes as long as decoding, so only pictures that need one go through it."""
+    """A conversion takes as long as decoding, so only images that need one go through it."""
     wide = gradient(50, 50).icc_transform("p3", input_profile="srgb")
     deep = (pyvips.Image.black(50, 50) + 30_000).cast("ushort").copy(interpretation="grey16")
     gray = (pyvips.Image.black(50, 50) + 77).cast("uchar").copy(interpretation="b-w")
@@ -221,10 +221,10 @@ def test_a_jpegs_decoder_shrinks_as_far_as_it_can_where_that_was_chosen(
 
 
 def shrunk_fast(data: bytes, options: str) -> pyvips.Image:
-    return opened(render(check_picture(data, LIMITS, shrinks_fast=True), parse_options(options), ()))
+    return opened(render(check_image(data, LIMITS, shrinks_fast=True), parse_options(options), ()))
 
 
-def test_a_picture_that_is_shrunk_fast_is_what_its_decoder_makes_of_it() -> None:
+def test_an_image_that_is_shrunk_fast_is_what_its_decoder_makes_of_it() -> None:
     data = bytes(photograph(1_600, 1_200).jpegsave_buffer(Q=95))
     decoded = pyvips.Image.new_from_buffer(data, "", shrink=4)
     assert decibels(shrunk_fast(data, "w=400,f=png"), decoded) == math.inf
@@ -232,7 +232,7 @@ def test_a_picture_that_is_shrunk_fast_is_what_its_decoder_makes_of_it() -> None
 
 
 @pytest.mark.parametrize("size", [(1_603, 1_207), (1_650, 1_100), (801, 603)])
-def test_a_picture_that_is_shrunk_fast_is_nearly_what_the_filter_makes_of_it(size: tuple[int, int]) -> None:
+def test_an_image_that_is_shrunk_fast_is_nearly_what_the_filter_makes_of_it(size: tuple[int, int]) -> None:
     data = bytes(photograph(*size).jpegsave_buffer(Q=95))
     seen = shrunk_fast(data, "w=400,f=png")
     whole = pyvips.Image.new_from_buffer(data, "")
@@ -301,10 +301,10 @@ def test_gray_with_transparency_keeps_it() -> None:
 @pytest.mark.parametrize("width", [600, 1_400, 2_600, 5_200])
 def test_a_preview_of_a_jpeg_is_that_of_its_pixels(width: int) -> None:
     """Its decoder does most of the shrinking; what detectors see must not move by that."""
-    picture = gradient(width, width // 2)
+    image = gradient(width, width // 2)
     for orientation in (1, 6):
-        seen = previewed(turned(picture, orientation))
-        upright = picture if orientation == 1 else picture.rot90()
+        seen = previewed(turned(image, orientation))
+        upright = image if orientation == 1 else image.rot90()
         wanted = previewed(save(upright, "png"))
         assert (seen.size, seen.scale) == (wanted.size, wanted.scale)
         assert max(abs(is_ - was) for is_, was in zip(seen.pixels, wanted.pixels, strict=True)) <= 8
@@ -356,7 +356,7 @@ def test_garbage_after_the_end_is_ignored() -> None:
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif", "avif"])
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
-def test_half_a_picture_is_refused(kind: str, share: float) -> None:
+def test_half_an_image_is_refused(kind: str, share: float) -> None:
     data = save(gradient(400, 300), kind)
     with pytest.raises(UnprocessableImage):
         ask(data[: int(len(data) * share)], "w=100,f=png")
@@ -388,7 +388,7 @@ SVG = b"<svg xmlns='http://www.w3.org/2000/svg' width='10' height='10'><rect wid
         b"<html>",
     ],
 )
-def test_what_is_no_picture_of_an_allowed_type_is_refused(data: bytes) -> None:
+def test_what_is_no_image_of_an_allowed_type_is_refused(data: bytes) -> None:
     with pytest.raises(UnprocessableImage):
         ask(data, "-")
 

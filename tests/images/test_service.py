@@ -27,15 +27,15 @@ from broker.images.errors import (
 )
 from broker.images.geometry import Face, Point, Size
 from broker.images.host_rules import HostRules
-from broker.images.service import Picture, ServiceConfig
+from broker.images.service import ServedImage, ServiceConfig
 from broker.images.signatures import Signature
 from broker.images.sources import SourceConfig
 from broker.images.workers import WorkerConfig
 from broker.limits.rate_limits import Rate
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
 from tests.images.decoder_processes import decoders_of
-from tests.images.pictures import animation, gradient
 from tests.images.refused_urls import FORBIDDEN, INNER, INVALID
+from tests.images.samples import animation, gradient
 from tests.images.stage import KnownFaces, Stage, open_stage
 
 SMALL = bytes(gradient(160, 120).pngsave_buffer())
@@ -66,8 +66,8 @@ async def fail(stage: Stage, options: str, url: str, account: str = "demo") -> B
     raise AssertionError("it was served")
 
 
-def size_of(picture: Picture) -> tuple[int, int]:
-    image = pyvips.Image.new_from_buffer(picture.body, "")
+def size_of(served: ServedImage) -> tuple[int, int]:
+    image = pyvips.Image.new_from_buffer(served.body, "")
     return image.width, image.height
 
 
@@ -75,15 +75,15 @@ def test_a_thousand_equal_requests_are_one_fetch_and_one_transform(tmp_path: Pat
     async def work(stage: Stage, upstream: Upstream) -> None:
         url = upstream.url("/a.png")
         asked = [stage.service.get(Asker("demo"), "w=50,f=webp", url) for _ in range(1_000)]
-        pictures = await asyncio.gather(*asked)
-        assert len({picture.etag for picture in pictures}) == 1
-        assert pictures[0].type == "image/webp"
+        served = await asyncio.gather(*asked)
+        assert len({each.etag for each in served}) == 1
+        assert served[0].type == "image/webp"
         assert (len(upstream.seen), stage.workers.tasks) == (1, ["render"])
 
     run(tmp_path, reply(body=SMALL), work)
 
 
-def test_equal_options_in_other_words_are_one_picture(tmp_path: Path) -> None:
+def test_equal_options_in_other_words_are_one_image(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         first = await stage.service.get(Asker("demo"), "w=50,h=50,fit=fill", upstream.url())
         second = await stage.service.get(Asker("demo"), "fit=fill:center,h=50,w=50", upstream.url())
@@ -148,7 +148,7 @@ def test_an_old_source_is_asked_for_conditionally_and_its_results_stay(tmp_path:
     run(tmp_path, answer, work)
 
 
-def test_a_changed_source_makes_a_new_picture(tmp_path: Path) -> None:
+def test_a_changed_source_makes_a_new_image(tmp_path: Path) -> None:
     bodies = [SMALL, OTHER]
 
     async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -164,7 +164,7 @@ def test_a_changed_source_makes_a_new_picture(tmp_path: Path) -> None:
     run(tmp_path, answer, work)
 
 
-def test_an_old_picture_is_shown_while_its_server_fails_and_the_server_is_left_in_peace(
+def test_an_old_image_is_shown_while_its_server_fails_and_the_server_is_left_in_peace(
     tmp_path: Path,
 ) -> None:
     statuses = [200, 503]
@@ -187,7 +187,7 @@ def test_an_old_picture_is_shown_while_its_server_fails_and_the_server_is_left_i
     run(tmp_path, answer, work)
 
 
-def test_a_server_that_fails_for_too_long_takes_its_pictures_along(tmp_path: Path) -> None:
+def test_a_server_that_fails_for_too_long_takes_its_images_along(tmp_path: Path) -> None:
     statuses = [200, 503]
 
     async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -359,12 +359,12 @@ def test_an_account_that_fetches_all_it_may_leaves_places_for_others(tmp_path: P
     run(tmp_path, answer, work, sources=SourceConfig(fetches=8), accounts=accounts)
 
 
-def test_pictures_that_have_to_be_made_are_counted_for_account_and_address(tmp_path: Path) -> None:
+def test_images_that_have_to_be_made_are_counted_for_account_and_address(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        async def get(address: str, path: str) -> Picture:
+        async def get(address: str, path: str) -> ServedImage:
             return await stage.service.get(Asker("demo", address), "w=50", upstream.url(path))
 
-        stage.clock.stop()  # however long the pictures take, nobody gains by it
+        stage.clock.stop()  # however long the images take, nobody gains by it
         for path in ("/1", "/2", "/1", "/2"):  # the second time they are there
             await get("192.0.2.1", path)
         with pytest.raises(SlowDown):
@@ -382,7 +382,7 @@ def test_pictures_that_have_to_be_made_are_counted_for_account_and_address(tmp_p
 
 
 @pytest.mark.postgres
-def test_pictures_beyond_the_quota_of_the_account_are_not_made(tmp_path: Path, migrated_dsn: str) -> None:
+def test_images_beyond_the_quota_of_the_account_are_not_made(tmp_path: Path, migrated_dsn: str) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         stage.clock.stop()
         for path in ("/1", "/2", "/1"):  # one that is there is not made again
@@ -399,19 +399,19 @@ def test_pictures_beyond_the_quota_of_the_account_are_not_made(tmp_path: Path, m
     run(tmp_path, reply(body=SMALL), work, accounts=accounts, quotas_dsn=migrated_dsn)
 
 
-def test_who_joins_a_picture_is_not_refused_for_who_began_it(tmp_path: Path) -> None:
+def test_who_joins_an_image_is_not_refused_for_who_began_it(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         url = upstream.url("/2")
         await stage.service.get(Asker("demo", "192.0.2.1"), "w=50", upstream.url("/1"))
         asked = [stage.service.get(Asker("demo", f"192.0.2.{at}"), "w=50", url) for at in (1, 1, 2, 3)]
         results = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(result) for result in results] == [SlowDown, SlowDown, Picture, Picture]
+        assert [type(result) for result in results] == [SlowDown, SlowDown, ServedImage, ServedImage]
         assert len(upstream.seen) == 2
 
     run(tmp_path, reply(body=SMALL), work, per_address=Rate(0.001, 1))
 
 
-def test_a_picture_that_ends_its_process_is_not_tried_twice(tmp_path: Path) -> None:
+def test_an_image_that_ends_its_process_is_not_tried_twice(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         assert isinstance(await fail(stage, "w=50", upstream.url()), DecoderEnded)
         # Neither with other options, nor from another place.
@@ -426,7 +426,7 @@ def test_a_picture_that_ends_its_process_is_not_tried_twice(tmp_path: Path) -> N
     run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, memory_bytes=4_096))
 
 
-def test_a_picture_that_ends_its_process_is_not_tried_for_those_who_waited(tmp_path: Path) -> None:
+def test_an_image_that_ends_its_process_is_not_tried_for_those_who_waited(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         asked = [fail(stage, f"w={width}", upstream.url(f"/{width}")) for width in (100, 200, 300, 400)]
         assert [type(error) for error in await asyncio.gather(*asked)] == [DecoderEnded] * 4
@@ -435,7 +435,7 @@ def test_a_picture_that_ends_its_process_is_not_tried_for_those_who_waited(tmp_p
     run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, memory_bytes=4_096))
 
 
-def test_options_that_cost_too_much_take_no_picture_from_others(tmp_path: Path) -> None:
+def test_options_that_cost_too_much_take_no_image_from_others(tmp_path: Path) -> None:
     costly = "w=2000,h=2000,fit=scale,f=gif"
 
     async def work(stage: Stage, upstream: Upstream) -> None:
@@ -451,7 +451,7 @@ def test_options_that_cost_too_much_take_no_picture_from_others(tmp_path: Path) 
     run(tmp_path, reply(body=SMALL), work, accounts=accounts, workers=WorkerConfig(processes=1, job_s=0.5))
 
 
-def test_a_picture_that_a_busy_machine_did_not_make_is_tried_again(tmp_path: Path) -> None:
+def test_an_image_that_a_busy_machine_did_not_make_is_tried_again(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         for _ in range(2):
             assert type(await fail(stage, "w=50", upstream.url())) is Unavailable
@@ -462,7 +462,7 @@ def test_a_picture_that_a_busy_machine_did_not_make_is_tried_again(tmp_path: Pat
     run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, wall_s=0.001))
 
 
-def test_a_decoder_that_hangs_ends_with_the_request_and_is_not_the_pictures_fault(tmp_path: Path) -> None:
+def test_a_decoder_that_hangs_ends_with_the_request_and_is_not_the_images_fault(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         await stage.service.get(Asker("demo"), "w=50", upstream.url("/a"))
         (process,) = decoders_of(os.getpid())
@@ -485,7 +485,7 @@ def test_processes_share_what_is_kept(tmp_path: Path) -> None:
             made = await asyncio.gather(
                 *(stage.service.get(Asker("demo"), "w=50", upstream.url()) for stage in (one, other))
             )
-            assert sorted(picture.is_hit for picture in made) == [False, True]
+            assert sorted(each.is_hit for each in made) == [False, True]
             assert len(one.workers.tasks + other.workers.tasks) == 1
             await asyncio.gather(
                 one.service.get(Asker("demo"), "w=100", upstream.url("/b")),
@@ -577,7 +577,7 @@ def test_while_faces_are_looked_for_the_decoder_works_for_others(tmp_path: Path)
     run(tmp_path, reply(body=SMALL), work, faces=faces)
 
 
-def test_a_decoder_that_ends_while_faces_are_looked_for_is_no_fault_of_its_picture(tmp_path: Path) -> None:
+def test_a_decoder_that_ends_while_faces_are_looked_for_is_no_fault_of_its_image(tmp_path: Path) -> None:
     faces = MetFaces()
 
     async def work(stage: Stage, upstream: Upstream) -> None:
@@ -595,15 +595,15 @@ def test_a_decoder_that_ends_while_faces_are_looked_for_is_no_fault_of_its_pictu
 
 def test_without_a_detector_a_crop_goes_by_attention_and_is_counted(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        picture = await stage.service.get(Asker("demo"), "w=100,h=50,fit=face", upstream.url())
-        assert size_of(picture) == (100, 50)
+        served = await stage.service.get(Asker("demo"), "w=100,h=50,fit=face", upstream.url())
+        assert size_of(served) == (100, 50)
         assert stage.service.counts.faces_missing == 1
 
     run(tmp_path, reply(body=SMALL), work)
 
 
-async def distinct_pictures(seen: Seen, writer: asyncio.StreamWriter) -> None:
-    """Another picture at each path that is a number."""
+async def distinct_images(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    """Another image at each path that is a number."""
     width = 160 + int(seen.path.removeprefix("/"))
     await send(writer, 200, bytes(gradient(width, 120).pngsave_buffer()))
 
@@ -612,7 +612,7 @@ def test_only_so_many_searches_hold_a_preview_and_the_others_wait(tmp_path: Path
     faces = MetFaces()
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        async def crop(at: int) -> Picture:
+        async def crop(at: int) -> ServedImage:
             return await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url(f"/{at}"))
 
         crops = [asyncio.create_task(crop(at)) for at in range(9)]
@@ -625,7 +625,7 @@ def test_only_so_many_searches_hold_a_preview_and_the_others_wait(tmp_path: Path
         assert len(faces.asked) == 9
         assert stage.service.counts.faces_missing == 0
 
-    run(tmp_path, distinct_pictures, work, faces=faces, config=ServiceConfig(searches=2))
+    run(tmp_path, distinct_images, work, faces=faces, config=ServiceConfig(searches=2))
 
 
 def test_who_waits_too_long_for_a_search_gets_a_crop_by_attention(tmp_path: Path) -> None:
@@ -636,20 +636,20 @@ def test_who_waits_too_long_for_a_search_gets_a_crop_by_attention(tmp_path: Path
             stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url("/1"))
         )
         await faces.is_asked.wait()
-        picture = await stage.service.get(Asker("demo"), "w=100,h=50,fit=face", upstream.url("/2"))
-        assert size_of(picture) == (100, 50)
+        served = await stage.service.get(Asker("demo"), "w=100,h=50,fit=face", upstream.url("/2"))
+        assert size_of(served) == (100, 50)
         faces.may_answer.set()
         await found
         assert stage.workers.tasks == ["preview", "render", "render"]
         assert (stage.service.counts.detections, stage.service.counts.faces_missing) == (2, 1)
 
-    run(tmp_path, distinct_pictures, work, faces=faces, config=ServiceConfig(searches=1, search_wait_s=0.2))
+    run(tmp_path, distinct_images, work, faces=faces, config=ServiceConfig(searches=1, search_wait_s=0.2))
 
 
 def test_faces_of_an_animation_are_not_looked_for(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        picture = await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
-        assert picture.type == "image/gif"
+        served = await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
+        assert served.type == "image/gif"
         assert stage.faces.asked == []
 
     run(tmp_path, reply(body=bytes(animation().gifsave_buffer())), work, faces=KnownFaces((FACE,)))
@@ -666,12 +666,12 @@ def test_a_crop_made_without_a_detector_is_made_anew_once_there_is_one(tmp_path:
     run(tmp_path, reply(body=SMALL), work)
 
 
-def test_a_picture_is_described(tmp_path: Path) -> None:
+def test_an_image_is_described(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        picture = await stage.service.get(Asker("demo"), "f=json", upstream.url())
-        assert picture.type == "application/json"
-        assert b'"width":160' in picture.body
-        assert b'"landmarks":[[50.0,40.0]' in picture.body
+        served = await stage.service.get(Asker("demo"), "f=json", upstream.url())
+        assert served.type == "application/json"
+        assert b'"width":160' in served.body
+        assert b'"landmarks":[[50.0,40.0]' in served.body
 
     run(tmp_path, reply(body=SMALL), work, faces=KnownFaces((FACE,)))
 

@@ -20,9 +20,9 @@ from broker.images.body_files import BodyFile
 from broker.images.errors import DecoderEnded, UnprocessableImage
 from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
-from broker.images.workers import KeptPicture, WorkerConfig, Workers
+from broker.images.workers import KeptImage, WorkerConfig, Workers
 from tests.images.decoder_processes import decoders_of
-from tests.images.pictures import animation, decibels, gradient, photograph
+from tests.images.samples import animation, decibels, gradient, photograph
 
 SMALL = bytes(gradient(64, 48).pngsave_buffer())
 RENDER = Job("render", DecodeLimits(), parse_options("w=50,f=jpg"))
@@ -58,7 +58,7 @@ def test_a_child_that_has_ended_is_not_taken_for_a_decoder() -> None:
         assert not children()
 
 
-def test_pictures_are_shrunk_fast_where_that_was_chosen() -> None:
+def test_images_are_shrunk_fast_where_that_was_chosen() -> None:
     async def ask(*, shrinks_fast: bool) -> bytes:
         workers = open_workers(shrinks_fast=shrinks_fast)
         try:
@@ -74,7 +74,7 @@ def test_pictures_are_shrunk_fast_where_that_was_chosen() -> None:
     assert decibels(pyvips.Image.new_from_buffer(fine, ""), decoded) < 50
 
 
-def test_a_picture_is_made_described_and_previewed() -> None:
+def test_an_image_is_made_described_and_previewed() -> None:
     async def ask() -> None:
         workers = open_workers()
         try:
@@ -92,7 +92,7 @@ def test_a_picture_is_made_described_and_previewed() -> None:
     asyncio.run(ask())
 
 
-def test_a_broken_picture_costs_no_process() -> None:
+def test_a_broken_image_costs_no_process() -> None:
     async def ask() -> None:
         workers = open_workers()
         with pytest.raises(UnprocessableImage):
@@ -144,7 +144,7 @@ async def crash_next(crashed: set[int]) -> None:
     process.resume()  # one that is stopped gets no signal before
 
 
-def test_a_picture_whose_process_crashes_is_tried_once_more() -> None:
+def test_an_image_whose_process_crashes_is_tried_once_more() -> None:
     async def ask() -> None:
         workers, crashed = open_workers(), set[int]()
         await workers.run(RENDER, as_file(SMALL))
@@ -160,7 +160,7 @@ def test_a_picture_whose_process_crashes_is_tried_once_more() -> None:
     asyncio.run(ask())
 
 
-def test_a_picture_that_crashes_two_processes_fails_alone() -> None:
+def test_an_image_that_crashes_two_processes_fails_alone() -> None:
     async def ask() -> None:
         workers, crashed = open_workers(), set[int]()
         await workers.run(RENDER, as_file(SMALL))
@@ -177,7 +177,7 @@ def test_a_picture_that_crashes_two_processes_fails_alone() -> None:
     asyncio.run(ask())
 
 
-def test_a_picture_is_tried_again_in_a_new_process() -> None:
+def test_an_image_is_tried_again_in_a_new_process() -> None:
     """One that has worked for others may have been damaged by them."""
 
     async def ask() -> None:
@@ -215,7 +215,7 @@ def test_a_process_that_takes_too_much_processor_time_is_ended() -> None:
     asyncio.run(ask())
 
 
-def test_a_machine_that_has_no_time_costs_no_picture() -> None:
+def test_a_machine_that_has_no_time_costs_no_image() -> None:
     async def ask() -> None:
         workers = open_workers(job_s=1)
         await workers.run(RENDER, as_file(SMALL))
@@ -257,10 +257,10 @@ def test_a_process_that_does_not_answer_blames_the_moment() -> None:
     asyncio.run(ask())
 
 
-async def kept_by(workers: Workers, data: bytes, kept: KeptPicture | None = None) -> tuple[KeptPicture, Job]:
-    """A picture after its preview, and the job of its crop."""
+async def kept_by(workers: Workers, data: bytes, kept: KeptImage | None = None) -> tuple[KeptImage, Job]:
+    """An image after its preview, and the job of its crop."""
     options = parse_options("w=50,h=50,fit=face,f=png")
-    kept = kept or KeptPicture(next(_NUMBERS))  # of a request that goes on
+    kept = kept or KeptImage(next(_NUMBERS))  # of a request that goes on
     look = Job("preview", DecodeLimits(), options, number=kept.number)
     reply, _ = await workers.run(look, as_file(data), kept=kept)
     assert (reply.is_kept, kept.worker is None) == (True, False)
@@ -285,10 +285,10 @@ def test_a_crop_is_made_of_what_the_preview_decoded() -> None:
     asyncio.run(ask())
 
 
-def test_the_picture_of_a_request_that_has_ended_is_kept_no_longer() -> None:
+def test_the_image_of_a_request_that_has_ended_is_kept_no_longer() -> None:
     async def ask() -> None:
         workers = open_workers(kept_idle_s=600)
-        with workers.keeping_picture() as kept:
+        with workers.keeping_image() as kept:
             _, crop = await kept_by(workers, SMALL, kept)
         with pytest.raises(UnprocessableImage):
             await workers.run(crop, as_file(HALF))
@@ -297,7 +297,7 @@ def test_the_picture_of_a_request_that_has_ended_is_kept_no_longer() -> None:
     asyncio.run(ask())
 
 
-def test_a_picture_whose_crop_is_made_elsewhere_is_kept_no_longer() -> None:
+def test_an_image_whose_crop_is_made_elsewhere_is_kept_no_longer() -> None:
     async def ask() -> None:
         workers = open_workers(processes=2, kept_idle_s=600)
         kept, crop = await kept_by(workers, SMALL)
@@ -307,13 +307,13 @@ def test_a_picture_whose_crop_is_made_elsewhere_is_kept_no_longer() -> None:
         await workers.run(crop, as_file(SMALL), kept=kept)
         await busy
         with pytest.raises(UnprocessableImage):
-            await workers.run(crop, as_file(HALF), kept=KeptPicture(kept.number, keeper))
+            await workers.run(crop, as_file(HALF), kept=KeptImage(kept.number, keeper))
         await workers.close()
 
     asyncio.run(ask())
 
 
-def test_a_process_that_ended_with_a_kept_picture_costs_nobody_a_request() -> None:
+def test_a_process_that_ended_with_a_kept_image_costs_nobody_a_request() -> None:
     async def ask() -> None:
         workers = open_workers(kept_idle_s=600)
         kept, crop = await kept_by(workers, SMALL)
@@ -330,7 +330,7 @@ def test_a_process_that_ended_with_a_kept_picture_costs_nobody_a_request() -> No
 @pytest.mark.parametrize(
     ("idle", "data"),
     [
-        pytest.param(1, HALF, id="who keeps a picture is the last to get another job"),
+        pytest.param(1, HALF, id="who keeps an image is the last to get another job"),
         pytest.param(0, SMALL, id="who is busy with another job is not waited for"),
     ],
 )
@@ -368,7 +368,7 @@ def test_an_idle_process_forgets_what_it_keeps() -> None:
     asyncio.run(ask())
 
 
-def test_a_process_that_hangs_is_ended_in_time_and_blames_no_picture() -> None:
+def test_a_process_that_hangs_is_ended_in_time_and_blames_no_image() -> None:
     async def ask() -> None:
         workers = open_workers(wall_s=5)
         await workers.run(RENDER, as_file(SMALL))
@@ -494,7 +494,7 @@ def test_too_many_waiting_jobs_are_refused_at_once() -> None:
     asyncio.run(ask())
 
 
-def test_pictures_larger_than_the_room_are_made_one_after_the_other() -> None:
+def test_images_larger_than_the_room_are_made_one_after_the_other() -> None:
     async def ask() -> None:
         workers = open_workers(processes=2, pixels=1)
         results = await asyncio.gather(*(workers.run(RENDER, as_file(SMALL)) for _ in range(6)))
@@ -537,7 +537,7 @@ def test_a_description_says_what_to_paint_first() -> None:
     asyncio.run(ask())
 
 
-def test_a_process_that_died_while_it_was_idle_blames_no_picture() -> None:
+def test_a_process_that_died_while_it_was_idle_blames_no_image() -> None:
     async def ask() -> None:
         workers = open_workers()
         await workers.run(RENDER, as_file(SMALL))

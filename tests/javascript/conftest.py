@@ -1,4 +1,4 @@
-"""One instance for the JavaScript client, with tokens that end soon, and a Matomo and pictures beside it."""
+"""One instance for the JavaScript client, with tokens that end soon, beside a Matomo and an image server."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,8 @@ from anyio.from_thread import start_blocking_portal
 
 from broker.demo.analytics import settings_for
 from broker.demo.matomo import StandIn, open_stand_in
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
-from tests.deployments.picture_server import PictureServer
 
 TOKEN_LIFETIME_S = "20"  # renewed four seconds before, so that a busy machine has time for it
 
@@ -20,17 +20,17 @@ def matomo() -> Iterator[StandIn]:
 
 
 @pytest.fixture(scope="package")
-def pictures() -> Iterator[PictureServer]:
-    with PictureServer() as server:
+def image_server() -> Iterator[ImageServer]:
+    with ImageServer() as server:
         yield server
 
 
 @pytest.fixture(scope="package")
 def instance(
-    tmp_path_factory: pytest.TempPathFactory, matomo: StandIn, pictures: PictureServer
+    tmp_path_factory: pytest.TempPathFactory, matomo: StandIn, image_server: ImageServer
 ) -> Iterator[Instance]:
     environment = {
-        "BROKER_IMAGES_ALLOW_HOSTS": pictures.host,
+        "BROKER_IMAGES_ALLOW_HOSTS": image_server.host,
         "BROKER_TOKEN_LIFETIME_S": TOKEN_LIFETIME_S,
         "BROKER_LOGIN_RATE_PER_ADDRESS": "0",
         "BROKER_DRAIN_S": "1",  # clients that are still there at a stop are the tests' own

@@ -1,4 +1,4 @@
-"""Pictures of every overlay and of every screen of the dashboard, in .build/screens: `make screens`.
+"""Screenshots of every overlay and of every screen of the dashboard, in .build/screens: `make screens`.
 
 `make pictures` takes those of the documentation anew, into docs/pictures.
 """
@@ -14,14 +14,14 @@ from PIL import Image
 
 from broker.demo.analytics import settings_for
 from broker.demo.matomo import open_stand_in
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import Instance
-from tests.deployments.picture_server import PictureServer
 from tests.javascript import test_dashboard, test_overlay
 from tests.javascript.test_overlay import SCREENS
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 OVERLAYS = {"lower-third": "overlay-lower-third", "poll-day": "overlay-poll"}
-"""Which overlays the documentation shows; as photographs, for a picture stands behind them."""
+"""Which overlays the documentation shows; as photographs, for a video frame stands behind them."""
 OVERLAY_PX = (1280, 720)
 QUALITY = 85  # of JPEG; below it the letters get halos
 
@@ -35,14 +35,14 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(open_stand_in()) as matomo,
-        PictureServer() as pictures,
+        ImageServer() as image_server,
     ):
-        environment = settings_for(matomo) | {"BROKER_IMAGES_ALLOW_HOSTS": pictures.host}
+        environment = settings_for(matomo) | {"BROKER_IMAGES_ALLOW_HOSTS": image_server.host}
         instance = Instance(Path(folder) / "data", environment=environment)
         try:
             instance.start()
             test_overlay.run_in_browser(instance, "screens")
-            test_dashboard.run_in_browser(instance, "pictures" if is_for_docs else "screens", pictures)
+            test_dashboard.run_in_browser(instance, "pictures" if is_for_docs else "screens", image_server)
             instance.stop()
         finally:
             instance.end()
@@ -56,8 +56,8 @@ def put_into_docs() -> None:
     for taken in (SCREENS / "docs").glob("*.png"):
         shutil.copy(taken, PICTURES)
     for taken_as, shown_as in OVERLAYS.items():
-        with Image.open(SCREENS / f"overlay-{taken_as}.png") as picture:
-            small = picture.convert("RGB").resize(OVERLAY_PX, Image.Resampling.LANCZOS)
+        with Image.open(SCREENS / f"overlay-{taken_as}.png") as screenshot:
+            small = screenshot.convert("RGB").resize(OVERLAY_PX, Image.Resampling.LANCZOS)
             small.save(PICTURES / f"{shown_as}.jpg", quality=QUALITY)
 
 

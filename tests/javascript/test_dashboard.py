@@ -9,8 +9,8 @@ import pytest
 
 from broker.demo.matomo import StandIn
 from broker.rest.sites import SITES
+from tests.deployments.image_server import ImageServer
 from tests.deployments.instance import PASSWORD, Instance
-from tests.deployments.picture_server import PictureServer
 from tests.javascript.control import serve
 from tests.javascript.test_client import run, unpack_browser
 
@@ -61,7 +61,7 @@ def test_what_is_built_in_is_pinned_and_its_licences_are_kept() -> None:
 
 
 def run_in_browser(
-    instance: Instance, name: str, pictures: PictureServer, matomo: StandIn | None = None
+    instance: Instance, name: str, image_server: ImageServer, matomo: StandIn | None = None
 ) -> None:
     """Run one file of the dashboard's tests against an instance."""
     unpack_browser()
@@ -73,12 +73,12 @@ def run_in_browser(
             ONAIR_CONTROL=control,
             ONAIR_PASSWORD=PASSWORD,
             ONAIR_SCREENS=str(SCREENS),
-            ONAIR_PICTURE=pictures.url("/face.jpg"),
+            ONAIR_IMAGE=image_server.url("/face.jpg"),
         )
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["dashboard", "work", "hostile", "screens", "restart", "large", "loading"])
-def test_in_a_browser(name: str, instance: Instance, pictures: PictureServer, matomo: StandIn) -> None:
-    run_in_browser(instance, name, pictures, matomo)
+def test_in_a_browser(name: str, instance: Instance, image_server: ImageServer, matomo: StandIn) -> None:
+    run_in_browser(instance, name, image_server, matomo)

@@ -1,4 +1,4 @@
-"""Pictures are asked for ahead, as often as is worth it, and nothing waits for them."""
+"""Images are asked for ahead, as often as is worth it, and nothing waits for them."""
 
 import asyncio
 import time
@@ -160,7 +160,7 @@ async def test_signed_accounts_get_signed_urls() -> None:
         assert signature == sign_url("new", "demo", "w=50", "https://a.test/a.png", expires)
 
 
-async def test_who_asks_is_told_what_each_picture_is_answered() -> None:
+async def test_who_asks_is_told_what_each_image_is_answered() -> None:
     async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
         if "w=51" in seen.path:
             body = b"" if seen.method == "HEAD" else b'{"error":"invalid_options"}'
@@ -195,7 +195,7 @@ async def test_each_request_names_the_newest_purge() -> None:
         assert [read_notice("right", seen.headers[HEADER]) for seen in door.seen] == [7, 7]
 
 
-async def test_a_door_that_is_away_is_told_for_each_picture() -> None:
+async def test_a_door_that_is_away_is_told_for_each_image() -> None:
     async with opened(MADE, fields=()) as (_, door):
         port = door.port
     settings = Settings(http_port=port)
@@ -205,7 +205,7 @@ async def test_a_door_that_is_away_is_told_for_each_picture() -> None:
     await away.close()
 
 
-def test_options_that_no_picture_can_have_stop_the_start() -> None:
+def test_options_that_no_image_can_have_stop_the_start() -> None:
     check_options(Settings(images_warm_options="preset=card,w=50 w=100,h=100,fit=face -"))
     with pytest.raises(SettingError, match="BROKER_IMAGES_WARM_OPTIONS=w=51: w: 50, or 100"):
         check_options(Settings(images_warm_options="w=50 w=51"))

@@ -1,4 +1,4 @@
-"""Pictures over HTTP: paths, queries, headers and statuses, over a real service."""
+"""Images over HTTP: paths, queries, headers and statuses, over a real service."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +17,7 @@ from broker.rest.images import ImageApp
 from broker.settings import Settings
 from tests.asgi import Told, ask
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
-from tests.images.pictures import gradient
+from tests.images.samples import gradient
 from tests.images.stage import LateClock, open_stage
 
 SMALL = bytes(gradient(160, 120).pngsave_buffer())
@@ -56,7 +56,7 @@ def run(
     asyncio.run(go())
 
 
-def test_a_picture_comes_with_the_headers_of_the_interface(tmp_path: Path) -> None:
+def test_an_image_comes_with_the_headers_of_the_interface(tmp_path: Path) -> None:
     async def work(get: Ask, upstream: Upstream) -> None:
         miss = await get("w=50,f=webp")
         assert (miss.status, miss.headers["content-type"]) == (200, "image/webp")
@@ -240,7 +240,7 @@ SIGNED = {"demo": AccountRules(signing_keys=("key",))}
 
 
 async def ask_signed(get: Ask, url: str, left_s: int, key: str = "key", **headers: str) -> Told:
-    """With the clock stopped, a picture whose URL expires in so many seconds."""
+    """With the clock stopped, an image whose URL expires in so many seconds."""
     stage = get.stage  # type: ignore[attr-defined]
     path = image_path("demo", "w=50", url, signing_key=key, expires=stage.clock.now_ms() // 1_000 + left_s)
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -256,7 +256,7 @@ async def ask_signed(get: Ask, url: str, left_s: int, key: str = "key", **header
         (1, "public, max-age=1, s-maxage=1"),
     ],
 )
-def test_a_signed_picture_is_kept_until_its_url_expires(tmp_path: Path, left_s: int, cache: str) -> None:
+def test_a_signed_image_is_kept_until_its_url_expires(tmp_path: Path, left_s: int, cache: str) -> None:
     async def work(get: Ask, upstream: Upstream) -> None:
         get.stage.clock.stop(at_second=True)  # type: ignore[attr-defined]
         made = await ask_signed(get, upstream.url(), left_s)
@@ -286,7 +286,7 @@ def test_a_part_of_a_second_is_none(tmp_path: Path) -> None:
     run(tmp_path, work, accounts=SIGNED)
 
 
-def test_the_time_that_a_picture_takes_is_taken_off(tmp_path: Path) -> None:
+def test_the_time_that_an_image_takes_is_taken_off(tmp_path: Path) -> None:
     async def work(get: Ask, upstream: Upstream) -> None:
         nonlocal clock
         clock = get.stage.clock  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ OPERATIONS = [
     for method, described in methods.items()
     if described is not STREAM
 ]
-# What bounds a request or what is kept of it; limits of connections, sockets, logs and pictures are another
+# What bounds a request or what is kept of it; limits of connections, sockets, logs and images are another
 # document's.
 LIMITS = re.compile(
     r"(?!ws_|log_|images_)\w*(limit_|_rate_|_burst_|login_tries|storage_project|fetch_project|token_lifetime"

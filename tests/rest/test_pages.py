@@ -43,7 +43,7 @@ async def test_pages_at_the_root(product: Product, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/api%2Fv2/imgproxy/demo/-", "/api/v2%2Fimgproxy", "/%61pi/v2/imgproxy/demo/-"]
 )
-async def test_only_the_path_that_leads_to_pictures_says_that_they_are_away(
+async def test_only_the_path_that_leads_to_images_says_that_they_are_away(
     product: Product, path: str
 ) -> None:
     async with product.door(None) as door:
@@ -118,7 +118,7 @@ async def test_ready_means_every_part(product: Product) -> None:
     assert answer.json()["parts"]["owners"] == "no owner answers"
 
 
-async def test_the_state_of_pictures_is_told_and_decides_nothing(product: Product, tmp_path: Path) -> None:
+async def test_the_state_of_images_is_told_and_decides_nothing(product: Product, tmp_path: Path) -> None:
     told, figures = [], list[Sample]()
     exporter = Exporter(CONDUCTOR, CONDUCTOR, tmp_path, SystemClock(), [lambda: iter(figures)])
     await exporter.start()
@@ -131,7 +131,7 @@ async def test_the_state_of_pictures_is_told_and_decides_nothing(product: Produc
     assert told == [(200, "unknown"), (200, "not made at present; the conductor's log says why"), (200, "ok")]
 
 
-async def test_pictures_that_nobody_makes_are_unavailable(product: Product) -> None:
+async def test_images_that_nobody_makes_are_unavailable(product: Product) -> None:
     """The ingress leads to them once they have been started; until then what asks for them comes here."""
     async with product.door(None) as door:
         answer = await door.get(f"http://localhost{PREFIX}/demo/w=400?url=http://a.test/b.png")

@@ -212,7 +212,7 @@ class Failing(Statistics):
             raise Unavailable("the answer was lost", retry_after_s=1)
 
 
-async def test_pictures_add_up_and_are_condensed(database: Database, statistics: Statistics) -> None:
+async def test_images_add_up_and_are_condensed(database: Database, statistics: Statistics) -> None:
     clock = StoppedClock(to_ms(START))
     recorder = Recorder(statistics, clock, IdSource(clock))
     for _ in range(2):

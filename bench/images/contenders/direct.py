@@ -6,7 +6,7 @@ from bench.images.contenders.command import HEIGHT, QUALITY, WIDTH, own_cpu_s, s
 
 
 def transform(source: bytes, format_: str) -> bytes:
-    """One picture."""
+    """One image."""
     image = pyvips.Image.thumbnail_buffer(
         source, WIDTH, height=HEIGHT, size="force", option_string="[fail_on=truncated]"
     )

@@ -8,7 +8,7 @@ from bench.images.contenders.command import HEIGHT, QUALITY, WIDTH, own_cpu_s, s
 
 
 def transform(source: bytes, format_: str) -> bytes:
-    """One picture."""
+    """One image."""
     with Image.open(io.BytesIO(source)) as image:
         image.thumbnail((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
         made = io.BytesIO()

@@ -89,7 +89,7 @@ export class Client extends Core {
     }
   }
 
-  /** Events in time with a viewer's picture. */
+  /** Events in time with a viewer's video. */
   timeline(programId: string, options: TimelineOptions = {}): Timeline {
     return new Timeline(this, programId, options);
   }

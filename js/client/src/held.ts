@@ -1,4 +1,4 @@
-/** The events that the picture has not reached, in the order of their release. No I/O. */
+/** The events that the video has not reached, in the order of their release. No I/O. */
 import type { ProgramEvent } from "./tracker.js";
 
 /** When an event is to be shown: its timecode, or what a server has that sends none. */

@@ -1,17 +1,17 @@
 /**
- * Events in time with a viewer's picture: each is handed out when the picture has reached its `timecode`.
+ * Events in time with a viewer's video: each is handed out when the video has reached its `timecode`.
  *
  * What is not due is held. `horizon` bounds what is known: everything due before it has been read or told;
  * infinite, all later events come by the subscription. A start, a seek back and a new history read by REST from
  * whole minutes to whole minutes, so that shared caches can answer; what lies ahead is read minute by minute as
- * the picture comes near. Without a player the events come `delayMs` after they were published, and a producer's
+ * the video comes near. Without a player the events come `delayMs` after they were published, and a producer's
  * wrong clock holds none of them back.
  */
 import type { Client } from "./client.js";
 import { HistoryLost } from "./errors.js";
 import { Flow } from "./flow.js";
 import { dueMs, Held } from "./held.js";
-import { Picture, type Position } from "./picture.js";
+import { Playback, type Position } from "./playback.js";
 import type { FollowOptions, Subscription } from "./subscription.js";
 import type { Change, Cursor, ProgramEvent } from "./tracker.js";
 
@@ -19,16 +19,16 @@ import type { Change, Cursor, ProgramEvent } from "./tracker.js";
 export interface Seek {
   /** By the viewer; because the history was replaced or deleted; or because events were missed. */
   reason: "back" | "forward" | "replaced" | "lost";
-  /** Where the picture is now, in milliseconds since 1970. */
+  /** Where the video is now, in milliseconds since 1970. */
   positionMs: number;
 }
 
 export interface TimelineOptions extends FollowOptions {
-  /** The moment that the viewer's picture shows, such as `() => hls.playingDate`; nothing where it is not known. */
+  /** The moment that the viewer's video shows, such as `() => hls.playingDate`; nothing where it is not known. */
   position?: (() => Position) | undefined;
-  /** How far the picture is behind the clock while there is no position. */
+  /** How far the video is behind the clock while there is no position. */
   delayMs?: number | undefined;
-  /** How much of what lies before the picture is handed out at the start and after a seek; `Infinity` for all. */
+  /** How much of what lies before the video is handed out at the start and after a seek; `Infinity` for all. */
   lookbackMs?: number | undefined;
   /** Called, and awaited, before anything of the new place is handed out. */
   onSeek?: ((seek: Seek) => void | Promise<void>) | undefined;
@@ -41,13 +41,13 @@ export interface TimelineEvents {
 
 const SAMPLE_MS = 100;
 const MINUTE_MS = 60_000;
-const AHEAD_MS = 10_000; // the next minute is read this long before the picture reaches it
+const AHEAD_MS = 10_000; // the next minute is read this long before the video reaches it
 const MOST_CHANGED = 10_000;
 
 const floorMs = (ms: number) => Math.floor(ms / MINUTE_MS) * MINUTE_MS;
 
 export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
-  readonly #picture: Picture;
+  readonly #playback: Playback;
   readonly #held = new Held();
   /** What notifications said of ids: it counts over what a read brings, which may be older. */
   readonly #changed = new Map<string, ProgramEvent | undefined>();
@@ -67,7 +67,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
     readonly options: TimelineOptions,
   ) {
     super(options.signal);
-    this.#picture = new Picture(options.position, options.delayMs ?? 0, performance.now());
+    this.#playback = new Playback(options.position, options.delayMs ?? 0, performance.now());
     if (this.isAborted) this.close();
     else this.#follow();
   }
@@ -110,22 +110,22 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
   }
 
   #look(): void {
-    const wasFallback = this.#picture.isFallback;
-    const step = this.#picture.look(performance.now(), this.client.now());
+    const wasFallback = this.#playback.isFallback;
+    const step = this.#playback.look(performance.now(), this.client.now());
     // What is held is due by another rule now.
-    if (this.#picture.isFallback !== wasFallback) {
+    if (this.#playback.isFallback !== wasFallback) {
       for (const { event } of this.#held.take(Infinity)) this.#hold(event);
     }
     if (step !== "none") this.#move(step);
     else if (!this.#loading) {
       this.#release();
-      if (this.#picture.atMs + AHEAD_MS >= this.#horizonMs) this.#readNext();
+      if (this.#playback.atMs + AHEAD_MS >= this.#horizonMs) this.#readNext();
     }
   }
 
   /** Goes on at another place. */
   async #move(reason: Seek["reason"]): Promise<void> {
-    const { atMs } = this.#picture;
+    const { atMs } = this.#playback;
     const isKnown = reason === "forward" && atMs < this.#horizonMs && !this.#loading;
     const pause = new AbortController();
     this.#loading?.abort();
@@ -145,18 +145,18 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
     this.#release();
   }
 
-  /** Reads what lies around the picture. */
+  /** Reads what lies around the video. */
   async #load(isNew = false): Promise<void> {
     const loading = new AbortController();
     this.#loading?.abort();
     this.#loading = loading;
     const lookbackMs = this.options.lookbackMs ?? 0;
     // A player that has not begun: there is nothing to be in time with.
-    while (!Number.isFinite(this.#picture.atMs) && !this.isClosed) {
+    while (!Number.isFinite(this.#playback.atMs) && !this.isClosed) {
       await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
       if (this.#loading !== loading) return;
     }
-    const { atMs } = this.#picture;
+    const { atMs } = this.#playback;
     const endMs = floorMs(atMs) + MINUTE_MS;
     const isLive = endMs > this.client.now();
     this.#horizonMs = isLive ? Infinity : endMs;
@@ -211,7 +211,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
       const { event } = change;
       this.#note(event.id, event);
       const dueMs = this.#due(event);
-      if (this.#held.has(event.id) || (dueMs > this.#picture.atMs && dueMs < this.#horizonMs))
+      if (this.#held.has(event.id) || (dueMs > this.#playback.atMs && dueMs < this.#horizonMs))
         this.#hold(event);
     } else if (change.type === "eventDeleted") {
       this.#note(change.id, undefined);
@@ -235,12 +235,12 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
   /** When an event is to be shown; without a player not later than `delayMs` after it was published. */
   #due(event: ProgramEvent): number {
     const due = dueMs(event);
-    return this.#picture.isFallback ? Math.min(due, Date.parse(event.createdTime) || due) : due;
+    return this.#playback.isFallback ? Math.min(due, Date.parse(event.createdTime) || due) : due;
   }
 
   #release(): void {
-    const isAtOnce = this.#picture.isFallback && !this.options.delayMs;
-    for (const { event } of this.#held.take(isAtOnce ? Infinity : this.#picture.atMs)) {
+    const isAtOnce = this.#playback.isFallback && !this.options.delayMs;
+    for (const { event } of this.#held.take(isAtOnce ? Infinity : this.#playback.atMs)) {
       this.#released.add(event.id);
       if (this.#released.size > MOST_CHANGED)
         this.#released.delete(this.#released.values().next().value as string);

@@ -7,8 +7,8 @@ import { route, to } from "./routes.js";
 import { AccountScreen } from "./screens/account.js";
 import { AuditScreen } from "./screens/audit.js";
 import { HealthScreen } from "./screens/health.js";
+import { ImagesScreen } from "./screens/images.js";
 import { LogIn, LogInAgain } from "./screens/login.js";
-import { PicturesScreen } from "./screens/pictures.js";
 import { ProgramScreen } from "./screens/program.js";
 import { ProgramsScreen } from "./screens/programs.js";
 import { ProjectScreen } from "./screens/project.js";
@@ -162,7 +162,7 @@ function Screen({ parts }: { parts: readonly string[] }) {
     return id ? <ProgramScreen key={id} id={id} tab={rest[0] ?? "live"} /> : <ProgramsScreen />;
   if (place === "projects") return id ? <ProjectScreen key={id} id={id} rest={rest} /> : <ProjectsScreen />;
   if (place === "statistics") return <StatisticsScreen />;
-  if (place === "pictures") return <PicturesScreen />;
+  if (place === "images") return <ImagesScreen />;
   if (place === "users") return <UsersScreen />;
   if (place === "audit") return <AuditScreen />;
   if (place === "account") return <AccountScreen />;

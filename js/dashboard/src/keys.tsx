@@ -70,7 +70,7 @@ export const PLACES: readonly [keys: string, text: string, place: string][] = [
   ["g p", "Programs", "programs"],
   ["g s", "Statistics", "statistics"],
   ["g j", "Projects", "projects"],
-  ["g i", "Pictures", "pictures"],
+  ["g i", "Images", "images"],
   ["g u", "Users", "users"],
   ["g l", "Audit log", "audit"],
   ["g h", "Health", "health"],

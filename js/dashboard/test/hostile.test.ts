@@ -104,7 +104,7 @@ describe("the dashboard", { concurrency: 2, timeout: 240_000 }, () => {
         await page.locator("td.meta").waitFor();
       }
       if (screen === "audit") await page.getByRole("cell", { name: editor.username }).first().waitFor();
-      if (screen === "pictures") {
+      if (screen === "images") {
         for (const text of [...CORPUS, `https://127.0.0.1/${SHOWN}`]) {
           await page.getByLabel("Source").fill(text);
           await page.getByLabel("Source").press("Enter"); // the browser itself refuses what is no address

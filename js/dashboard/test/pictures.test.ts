@@ -172,7 +172,7 @@ describe("the pictures of the documentation", { timeout: 240_000 }, () => {
   });
 });
 
-/** Takes a picture when nothing is loading any more and nothing moves. */
+/** Takes a screenshot when nothing is loading any more and nothing moves. */
 async function shoot(page: Page, name: string): Promise<void> {
   if (page.url().includes("/dashboard/")) await settle(page);
   await page.screenshot({ path: join(OUT, `${name}.png`), animations: "disabled" });

@@ -1,4 +1,4 @@
-/** Every screen of the dashboard in light, dark and phone width: accessible, no wider than the window, pictured. */
+/** Screenshots of every dashboard screen in light, dark and phone width: accessible, no wider than the window. */
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -11,18 +11,18 @@ import {
   check,
   DESKTOP,
   enter,
+  IMAGE,
   type Made,
   openStage,
   pathOf,
   PHONE,
-  PICTURE,
   SCREENS,
   SHOTS,
   show,
   visit,
 } from "./world.js";
 
-/** By screen, what opens a dialog there, each with the dialog's name in the pictures. */
+/** By screen, what opens a dialog there, each with the dialog's name in the screenshots. */
 const DIALOGS: Record<string, Record<string, (page: Page) => Promise<void>>> = {
   programs: { new: press("New program"), help: (page) => page.keyboard.press("?") },
   projects: { new: press("New project") },
@@ -60,10 +60,10 @@ describe("every screen", { concurrency: 3, timeout: 240_000 }, () => {
       await enter(page, "admin");
       for (const screen of Object.keys(SCREENS)) {
         await show(page, pathOf(screen, made));
-        if (screen === "pictures") {
-          await page.getByLabel("Source").fill(PICTURE);
+        if (screen === "images") {
+          await page.getByLabel("Source").fill(IMAGE);
           await page.getByRole("button", { name: "Show" }).click();
-          await page.locator(".picture img").waitFor();
+          await page.locator(".image img").waitFor();
         }
         await lookAt(screen);
         for (const [name, open] of Object.entries(DIALOGS[screen] ?? {})) {

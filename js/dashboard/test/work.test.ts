@@ -12,12 +12,12 @@ import {
   check,
   DESKTOP,
   enter,
+  IMAGE,
   type Made,
   makeUser,
   openStage,
   PASSWORD,
   PHONE,
-  PICTURE,
   saved,
   sees,
   settle,
@@ -291,7 +291,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await button("1 day");
     await settle(page);
     await button("Menu");
-    await link(/^Pictures/);
+    await link(/^Images/);
     await fill("Source", "http://127.0.0.1:1/none.jpg");
     await page.getByLabel("Width").selectOption("200");
     await page.getByLabel("Crop").selectOption("face");
@@ -316,22 +316,22 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
 
   const ROLES = {
     admin: {
-      places: ["Programs", "Statistics", "Projects", "Pictures", "Users", "Audit log", "Health", "Account"],
+      places: ["Programs", "Statistics", "Projects", "Images", "Users", "Audit log", "Health", "Account"],
       program: ["Events", "Polls", "Numbers", "Import and export", "Settings"],
       project: ["Programs", "Revisions", "Stored values", "Analytics", "Members", "Settings"],
     },
     producer: {
-      places: ["Programs", "Statistics", "Projects", "Pictures", "Health", "Account"],
+      places: ["Programs", "Statistics", "Projects", "Images", "Health", "Account"],
       program: ["Events", "Polls", "Numbers", "Import and export", "Settings"],
       project: ["Programs", "Revisions", "Stored values", "Analytics", "Members"],
     },
     user: {
-      places: ["Programs", "Statistics", "Projects", "Pictures", "Health", "Account"],
+      places: ["Programs", "Statistics", "Projects", "Images", "Health", "Account"],
       program: ["Events", "Polls", "Numbers", "Export"],
       project: ["Programs", "Revisions", "Stored values"],
     },
     client: {
-      places: ["Programs", "Pictures", "Health", "Account"],
+      places: ["Programs", "Images", "Health", "Account"],
       program: ["Events", "Polls", "Export"],
       project: [],
     },
@@ -411,11 +411,11 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     await close();
   });
 
-  test("a picture is shown as each option makes it, and its URL gives the same", async () => {
+  test("an image is shown as each option makes it, and its URL gives the same", async () => {
     const { page, close } = await visit(browser, { viewport: DESKTOP });
     await enter(page, "admin");
-    await show(page, "pictures");
-    await page.getByLabel("Source").fill(PICTURE);
+    await show(page, "images");
+    await page.getByLabel("Source").fill(IMAGE);
     const choose = (label: string, value: string) => page.getByLabel(label).selectOption(value);
     /** Presses the button; width, height and type of what the page shows then, which its URL gives as well. */
     const made = async () => {
@@ -424,7 +424,7 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
         page.getByRole("button", { name: "Show" }).click(),
       ]);
       await page.getByRole("button", { name: "Show" }).waitFor(); // and not “Making it…”
-      const size = await page.locator(".picture img").evaluate(async (image: HTMLImageElement) => {
+      const size = await page.locator(".image img").evaluate(async (image: HTMLImageElement) => {
         await image.decode();
         return [image.naturalWidth, image.naturalHeight];
       });

@@ -11,7 +11,7 @@ const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 export const SHOTS = process.env.ONAIR_SCREENS as string;
 export const PASSWORD = process.env.ONAIR_PASSWORD as string;
 /** The address of a photograph with one face, 512 by 512 pixels, that the image proxy may read. */
-export const PICTURE = process.env.ONAIR_PICTURE as string;
+export const IMAGE = process.env.ONAIR_IMAGE as string;
 
 /** Every place of the page by the path of its fragment. `{…}` stands for what a test has made. */
 export const SCREENS: Record<string, string> = {
@@ -30,7 +30,7 @@ export const SCREENS: Record<string, string> = {
   analytics: "projects/{project}/analytics",
   members: "projects/{project}/members",
   "project-settings": "projects/{project}/settings",
-  pictures: "pictures",
+  images: "images",
   users: "users",
   audit: "audit",
   account: "account",

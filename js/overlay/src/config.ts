@@ -20,7 +20,7 @@ export interface Config {
   accent: string;
   /** Behind the text; undefined for that of the theme. */
   panel: string | undefined;
-  /** How far the picture is behind the events, in milliseconds. */
+  /** How far the video is behind the events, in milliseconds. */
   delayMs: number;
   /** How much of each side stays empty, in per cent; EBU R 95 keeps graphics out of 5. */
   safeArea: number;

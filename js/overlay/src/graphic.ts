@@ -6,7 +6,7 @@ import type { State } from "./state.js";
 /** What graphics are drawn with. */
 export interface Look {
   config: Config;
-  /** When the picture is, in milliseconds since 1970. */
+  /** The moment that the video shows, in milliseconds since 1970. */
   nowMs: number;
   /** Whether nothing is to move. */
   isInstant: boolean;

@@ -1,5 +1,5 @@
 /**
- * Drives an overlay by a program: its events in time with the picture, the counts of its polls, and the published
+ * Drives an overlay by a program: its events in time with the video, the counts of its polls, and the published
  * revision of its project as configuration.
  *
  * It never gives up. A program that is not there yet, a token that ended, a broker that is away: it tries again,
@@ -26,7 +26,7 @@ export interface Source {
   /** Which revision: a version, an id, or `latest`. */
   revision: string;
   token: string;
-  /** How far the picture is behind; the configuration says it where it is absent. */
+  /** How far the video is behind; the configuration says it where it is absent. */
   delayMs: number | undefined;
 }
 
@@ -50,7 +50,7 @@ const PORTRAIT = "w=400,h=400,fit=face-and-shoulders,f=webp";
 
 export class Live {
   readonly client: Client;
-  /** What the picture shows, where a player says it. */
+  /** What the video shows, where a player says it. */
   position: (() => number | undefined) | undefined;
   readonly #end = new AbortController();
   #restart: AbortController | undefined;
@@ -77,7 +77,7 @@ export class Live {
     });
   }
 
-  /** Reads the events anew, for a player that begins or ends to say where the picture is. */
+  /** Reads the events anew, for a player that begins or ends to say where the video is. */
   reposition(position: (() => number | undefined) | undefined): void {
     this.position = position;
     this.#restart?.abort();
@@ -157,7 +157,7 @@ export class Live {
   async #count(): Promise<void> {
     const { signal } = this.#end;
     for await (const result of this.client.results(this.source.program, { signal })) {
-      // The viewer's picture is behind the votes as it is behind the events.
+      // The viewer's video is behind the votes as it is behind the events.
       setTimeout(() => this.#tell(result), this.#delayMs);
     }
     if (!signal.aborted) await wait(AGAIN_MS, signal);

@@ -30,7 +30,7 @@ export class Overlay {
   config: Config = parseConfig(undefined);
   only: ReadonlySet<Name> | undefined;
   portrait: (photo: string, portrait: string) => string;
-  /** When the picture is, in milliseconds since 1970. */
+  /** The moment that the video shows, in milliseconds since 1970. */
   now: () => number = Date.now;
   readonly #state = new State();
   readonly #stage = element("stage");

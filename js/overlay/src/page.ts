@@ -86,7 +86,7 @@ const before = page.onairCalls ?? [];
 for (const name of CALLS) page[name] = calls[name];
 for (const [name, data] of before) calls[name]?.(data);
 
-/** A page that frames the overlay may say where its picture is, so that graphics come with it. */
+/** A page that frames the overlay may say where its video is, so that graphics come with it. */
 function reposition(told: Fields): void {
   if (!live) return;
   const positionMs = number(told.positionMs);

@@ -384,7 +384,7 @@ describe("overlays", { concurrency: 5, timeout: 100_000 }, () => {
     await page.close();
   });
 
-  test("framed beside a picture it comes with the picture, again after a seek", async () => {
+  test("framed beside a video it comes with the video, again after a seek", async () => {
     const program = await makeProgram(admin);
     const start = 1_784_484_000_000;
     const events = [

@@ -1,4 +1,4 @@
-/** Pictures of every overlay coming in, on air and going out, over a picture: to look at, and for the documentation. */
+/** Screenshots of every overlay coming in, on air and going out, over video: to look at, and for the documentation. */
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import type { Client } from "../../client/src/index.js";

@@ -28,7 +28,7 @@ export async function tell(admin: Client, programId: string, event: string, meta
   return made.id;
 }
 
-/** Opens the overlay, as large as a picture; `init` runs before its scripts, as a host does. */
+/** Opens the overlay, as large as a video frame; `init` runs before its scripts, as a host does. */
 export async function open(
   browser: Browser | Context,
   query: Record<string, string>,
@@ -94,11 +94,11 @@ export async function says(page: Page, selector: string, wanted: string): Promis
   await found.first().waitFor({ state: "attached" });
 }
 
-/** Puts a picture behind the overlay: a pitch under floodlights, or a bright sky. */
+/** Puts a video frame behind the overlay: a pitch under floodlights, or a bright sky. */
 export async function behind(page: Page, what: "night" | "day"): Promise<void> {
-  await page.evaluate((picture) => {
+  await page.evaluate((frame) => {
     document.documentElement.style.background =
-      picture === "night"
+      frame === "night"
         ? "radial-gradient(ellipse 70% 40% at 50% 8%, #cfe3ff55, transparent), linear-gradient(#0a1222 0 24%, #1b2a44 30%, transparent 31%), repeating-linear-gradient(92deg, #2c7a34 0 150px, #26702e 150px 300px)"
         : "radial-gradient(circle at 72% 18%, #fff, #fdf6e3 12%, transparent 40%), linear-gradient(#bfe0ff, #f4faff 55%, #e9e4d4 56%, #f6f1e4)";
   }, what);

@@ -212,7 +212,7 @@ def _show_rules(changed: Changed, json: bool) -> None:
         told = {"hosts": [*rules.hosts], "presets": dict(rules.presets), "signed": bool(rules.signing_keys)}
         write_json({"images": told | ({} if key is None else {"signingKey": key})})
         return
-    write_line(f"pictures from {', '.join(rules.hosts) or 'any public host'}")
+    write_line(f"images from {', '.join(rules.hosts) or 'any public host'}")
     for preset, options in rules.presets.items():
         write_line(f"preset {preset}: {options}")
     if key is not None:

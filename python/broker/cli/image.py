@@ -13,7 +13,7 @@ from broker.client.address import LOOPBACK, account_of, is_local_name
 from broker.client.connection_pool import parse_base_url
 from broker.image_urls import image_path
 
-_WAIT_S = 60.0  # the first picture waits until a replica has started
+_WAIT_S = 60.0  # the first image waits until a replica has started
 
 
 def image(

@@ -42,10 +42,10 @@ def warm(
 ) -> None:
     """Produce images before they are requested. Fails unless all of them succeed."""
     made = remote.call(lambda client: client.images.warm(sources, options or ["-"]))
-    for picture in made:
+    for image in made:
         if json:
-            write_json(picture)
+            write_json(image)
         else:
-            write_line(f"{picture.error or 'ready'} {picture.options} {picture.url}")
-    if any(picture.error for picture in made):
+            write_line(f"{image.error or 'ready'} {image.options} {image.url}")
+    if any(image.error for image in made):
         raise typer.Exit(1)

@@ -52,7 +52,7 @@ from broker.client.errors import (
     Unavailable,
     Unsubscribed,
 )
-from broker.client.images import FaceBox, Picture, PictureDescription, WarmedPicture
+from broker.client.images import FaceBox, FetchedImage, ImageDescription, WarmedImage
 from broker.client.models import (
     AnalyticsSite,
     ApiToken,
@@ -114,12 +114,14 @@ __all__ = [
     "EventsDeleted",
     "FaceBox",
     "FaceHealth",
+    "FetchedImage",
     "FieldFault",
     "GatewayChoice",
     "GatewayLoad",
     "Health",
     "HistoryLost",
     "HistoryReplaced",
+    "ImageDescription",
     "ImagesPoint",
     "Imported",
     "Impression",
@@ -138,8 +140,6 @@ __all__ = [
     "OnlineProducer",
     "Page",
     "PayloadTooLarge",
-    "Picture",
-    "PictureDescription",
     "PreconditionFailed",
     "Program",
     "ProgramDeleted",
@@ -171,6 +171,6 @@ __all__ = [
     "Unsubscribed",
     "User",
     "Version",
-    "WarmedPicture",
     "Visitor",
+    "WarmedImage",
 ]

@@ -52,7 +52,7 @@ class AsyncClient:
         programs, events, projects, users, revisions, storage: the resources of the account.
         responses: answers of the audience.
         channels: notifications without a history.
-        images: pictures, their URLs, and what caches keep of them.
+        images: the images themselves, their URLs, and what caches keep of them.
         analytics, statistics, audit: what is measured, counted and logged.
         data_sources: requests that the broker sends for applications.
         tokens, api_tokens: what the caller signs in with.

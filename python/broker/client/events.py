@@ -10,7 +10,7 @@ from broker.client.cursor import Cursor
 from broker.client.engine import Call, Engine, Group
 from broker.client.errors import Conflict, HistoryLost
 from broker.client.models import Change, Event, Imported, NewEvent, Page
-from broker.client.picture import Position
+from broker.client.playback import Position
 from broker.client.query import UNSET, Unset
 from broker.client.status import Status
 from broker.client.subscription import Subscription, SubscriptionConfig
@@ -242,14 +242,14 @@ class Events(Group):
         lookback_ms: float = 0.0,
         seeked: Seeked | None = None,
     ) -> Timeline:
-        """Follow a program in time with a picture: an event comes when the picture is where it belongs.
+        """Follow a program in time with a video: an event comes when the video is where it belongs.
 
         Args:
-            position: tells which moment the picture shows, on the axis of `timecode`: milliseconds since 1970
+            position: tells which moment the video shows, on the axis of `timecode`: milliseconds since 1970
                 or an aware datetime; None, or an exception, is unknown. Asked ten times a second.
-            delay_ms: how far the picture is behind the broker's clock, where there is no position or it is
+            delay_ms: how far the video is behind the broker's clock, where there is no position or it is
                 unknown for five seconds. With 0 events then come as they are published.
-            lookback_ms: how much of what lies before the picture comes at once, at the start and after a
+            lookback_ms: how much of what lies before the video comes at once, at the start and after a
                 seek; `math.inf` is all.
             seeked: called, and awaited where it is async, after a seek and before what belongs to the new
                 place. A synchronous client calls both on its own thread.

@@ -1,7 +1,7 @@
 """Events that wait until the video reaches them. No I/O.
 
 Everything that is due before the `horizon` is known: it waits here, or was released. What is due later is
-read when the picture comes near, so that a viewer who pauses for hours does not gather them all.
+read when the video comes near, so that a viewer who pauses for hours does not gather them all.
 """
 
 import math
@@ -80,7 +80,7 @@ class Held:
         self._remove(id_)
 
     def release(self, place_ms: float, *, falls_back: bool) -> list[Event]:
-        """Take what is due at a place of the picture, in order."""
+        """Take what is due at a place of the video, in order."""
         if falls_back:
             # By when it was made, too: a producer's clock that is ahead holds nothing back.
             keys = [key for key in self._order if _due_ms(self._events[key[2]], True) <= place_ms]

@@ -13,13 +13,13 @@ from broker.client.wire import NOTHING, Model
 from broker.image_urls import image_path
 
 _DESCRIBED = "f=json"
-_PICTURE_S = 60.0  # the first picture waits until a replica has started
-_WARM_S = 120.0  # twenty pictures, and the start
+_IMAGE_S = 60.0  # the first image waits until a replica has started
+_WARM_S = 120.0  # twenty images, and the start
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A finished picture; `is_hit` says that a cache of the broker had it."""
+class FetchedImage:
+    """A finished image; `is_hit` says that a cache of the broker had it."""
 
     body: bytes = field(repr=False)
     media_type: str
@@ -41,12 +41,12 @@ class FaceBox(Model, frozen=True):
     landmarks: tuple[tuple[float, float], ...]
 
 
-class PictureDescription(Model, frozen=True):
-    """What an original is, and what to paint before its picture is there.
+class ImageDescription(Model, frozen=True):
+    """What an original is, and what to paint until the image is there.
 
     Attributes:
         media_type: of the original; its size is as it is seen.
-        color: the most frequent one as `#rrggbb`; None of a picture that is wholly transparent.
+        color: the most frequent one as `#rrggbb`; None of an image that is wholly transparent.
         thumb_hash: base64.
         faces: None where no detector answered.
     """
@@ -62,7 +62,7 @@ class PictureDescription(Model, frozen=True):
     faces: tuple[FaceBox, ...] | None
 
 
-class WarmedPicture(Model, frozen=True):
+class WarmedImage(Model, frozen=True):
     """What a viewer would be answered now; `error` is the name of an error, None without one."""
 
     url: str
@@ -72,7 +72,7 @@ class WarmedPicture(Model, frozen=True):
 
 
 class Images(Group):
-    """Pictures of one account."""
+    """Images of one account."""
 
     def __init__(self, engine: Engine, account: str) -> None:
         super().__init__(engine)
@@ -81,7 +81,7 @@ class Images(Group):
     def build_url(
         self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
     ) -> str:
-        """The URL of a picture, for a browser or an overlay; asks nobody.
+        """The URL of an image, for a browser or an overlay; asks nobody.
 
         Args:
             source: the URL of the original.
@@ -96,28 +96,28 @@ class Images(Group):
 
     async def fetch(
         self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
-    ) -> Picture:
-        """The picture itself. Takes what `build_url` takes.
+    ) -> FetchedImage:
+        """The image itself. Takes what `build_url` takes.
 
         Raises:
             ApiError: `name` says what is wrong: `invalid_options`, `invalid_url`, `forbidden_url`,
                 `upstream_failed`, `upstream_timeout` or `unprocessable_image`.
         """
         target = self.build_url(source, options, signing_key=signing_key, expires=expires)
-        call = Call("GET", target, bytes, is_signed=False, timeout_s=_PICTURE_S)
+        call = Call("GET", target, bytes, is_signed=False, timeout_s=_IMAGE_S)
         async with self._engine.stream(call) as reply:
             body = await reply.aread()
             media_type = reply.headers.get("Content-Type")
             if media_type is None:
                 raise ProtocolError("the image has no Content-Type")
-            return Picture(body, media_type, reply.headers.get("X-Cache") == "HIT")
+            return FetchedImage(body, media_type, reply.headers.get("X-Cache") == "HIT")
 
     async def describe(
         self, source: str, *, signing_key: str | None = None, expires: int | None = None
-    ) -> PictureDescription:
+    ) -> ImageDescription:
         """What the original is, with its faces. Raises as `fetch`."""
         target = self.build_url(source, _DESCRIBED, signing_key=signing_key, expires=expires)
-        call = Call("GET", target, PictureDescription, is_signed=False, timeout_s=_PICTURE_S)
+        call = Call("GET", target, ImageDescription, is_signed=False, timeout_s=_IMAGE_S)
         return await self._engine.send(call)
 
     async def purge(self, source: str, *, idempotency_key: str | None = None) -> None:
@@ -132,10 +132,8 @@ class Images(Group):
         """The same for everything of the account."""
         await self._purge({"all": True}, idempotency_key)
 
-    async def warm(
-        self, sources: Iterable[str], options: Iterable[str] = ("-",)
-    ) -> tuple[WarmedPicture, ...]:
-        """Have each of `options` made of each source, at most 20 pictures; returns when they are there.
+    async def warm(self, sources: Iterable[str], options: Iterable[str] = ("-",)) -> tuple[WarmedImage, ...]:
+        """Have each of `options` made of each source, at most 20 images; returns when they are there.
 
         Raises:
             InsufficientScope: the caller may not publish.
@@ -145,11 +143,11 @@ class Images(Group):
         call = Call(
             "POST", "/images/warm", _Warmed, body=body, own_safety=Safety.REPEATABLE, timeout_s=_WARM_S
         )
-        return (await self._engine.send(call)).pictures
+        return (await self._engine.send(call)).images
 
     async def _purge(self, body: dict[str, Any], key: str | None) -> None:
         await self._engine.send(Call("POST", "/images/purge", NOTHING, body=body, key=key))
 
 
 class _Warmed(Model, frozen=True):
-    pictures: tuple[WarmedPicture, ...]
+    images: tuple[WarmedImage, ...]

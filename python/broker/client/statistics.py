@@ -51,7 +51,7 @@ class StatisticsPoint(Model, frozen=True):
 
 
 class ImagesPoint(Model, frozen=True):
-    """What became of the account's pictures in one interval from `time` on.
+    """What became of the account's images in one interval from `time` on.
 
     Attributes:
         images: requests, of which a cache answered `hits` and `errors` got an error.
@@ -100,7 +100,7 @@ class Statistics(Group):
         to_time: TimeLike | None = None,
         interval: str = "minute",
     ) -> tuple[ImagesPoint, ...]:
-        """What the account's pictures took, by intervals as `get_series` has them. Raises InvalidRequest."""
+        """What the account's images took, by intervals as `get_series` has them. Raises InvalidRequest."""
         parameters = _range(from_time, to_time, interval)
         return (await self._get("/statistics/images", _ImagesSeries, parameters)).series
 

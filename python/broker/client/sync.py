@@ -271,7 +271,7 @@ class _SyncImages(_SyncGroup[Images]):
     def build_url(
         self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
     ) -> str:
-        """The URL of a picture; as `Images.build_url`."""
+        """The URL of an image; as `Images.build_url`."""
         return self._group.build_url(source, options, signing_key=signing_key, expires=expires)
 
 

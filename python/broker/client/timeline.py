@@ -22,7 +22,7 @@ from broker.client.models import (
     EventUpdated,
     ServerTime,
 )
-from broker.client.picture import Move, Playback, Position
+from broker.client.playback import Move, Playback, Position
 from broker.client.subscription import Subscription
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff
@@ -38,12 +38,12 @@ Reason = Literal["back", "forward", "replaced", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """The picture is somewhere else, or the history is another one: an overlay begins again.
+    """The video is somewhere else, or the history is another one: an overlay begins again.
 
     Attributes:
         reason: `back` or `forward` in time; `replaced` by an import or a deletion of all events; `lost`, what
             was missed, and all is read again.
-        position_ms: where the picture is now.
+        position_ms: where the video is now.
     """
 
     reason: Reason
@@ -73,7 +73,7 @@ class TimeSource(Protocol):
 
 
 class Timeline:
-    """The events of one program at their places in a picture; iterate it with `async for`, once."""
+    """The events of one program at their places in a video; iterate it with `async for`, once."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Timeline:
         self._delay_ms = delay_ms
         self._lookback_ms = lookback_ms
         self._seeked = seeked
-        self._picture = Playback(position, delay_ms)
+        self._playback = Playback(position, delay_ms)
         self._held = Held()
         self._news = asyncio.Event()
         self._subscription = source.subscribe(program_id, changes=True)
@@ -108,11 +108,11 @@ class Timeline:
 
     @property
     def position_ms(self) -> float | None:
-        """What the picture shows, as the timeline sees it; None before the first look."""
-        return self._picture.place_ms
+        """What the video shows, as the timeline sees it; None before the first look."""
+        return self._playback.place_ms
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Yield events as the picture reaches them.
+        """Yield events as the video reaches them.
 
         Raises:
             ProgramDeleted, Unsubscribed, ApiError, ConnectionFailed: as a subscription does.
@@ -147,9 +147,9 @@ class Timeline:
             case Event():
                 self._held.tell(change)
             case EventUpdated(event):
-                place_ms = self._picture.place_ms
+                place_ms = self._playback.place_ms
                 self._held.change(
-                    event, math.inf if place_ms is None else place_ms, falls_back=self._picture.falls_back
+                    event, math.inf if place_ms is None else place_ms, falls_back=self._playback.falls_back
                 )
             case EventDeleted():
                 self._held.delete(change.id)
@@ -162,12 +162,12 @@ class Timeline:
         self._reset = reason
         self._news.set()
 
-    # -- the picture
+    # -- the video
 
     async def _move(self) -> None:
-        """Look where the picture is, and make ready what belongs there."""
-        move = self._picture.look(self._now_ms(), self._server_ms())
-        place_ms = self._picture.place_ms
+        """Look where the video is, and make ready what belongs there."""
+        move = self._playback.look(self._now_ms(), self._server_ms())
+        place_ms = self._playback.place_ms
         if place_ms is None:
             return
         reason, self._reset = self._reset, None
@@ -188,28 +188,28 @@ class Timeline:
             await told
 
     def _due(self) -> list[Event]:
-        place_ms = self._picture.place_ms
+        place_ms = self._playback.place_ms
         if place_ms is None:
             return []
         if self._comes_as_it_is:
             place_ms = math.inf
-        return self._held.release(place_ms, falls_back=self._picture.falls_back)
+        return self._held.release(place_ms, falls_back=self._playback.falls_back)
 
     @property
     def _comes_as_it_is(self) -> bool:
         """Whether events are handed out as they come: there is neither a position nor a delay."""
-        return self._picture.falls_back and not self._delay_ms
+        return self._playback.falls_back and not self._delay_ms
 
     @property
     def _has_fallen_behind(self) -> bool:
-        """Whether the picture has left what is held for the broker's clock."""
-        return self._picture.falls_back and not math.isinf(self._held.horizon_ms)
+        """Whether the video has left what is held for the broker's clock."""
+        return self._playback.falls_back and not math.isinf(self._held.horizon_ms)
 
     async def _pause(self) -> None:
         """Wait for news, or until it is time to look again."""
         wait_s = _LOOK_S
         if self._position is None:
-            next_ms = self._held.next_due_ms(falls_back=True) - (self._picture.place_ms or 0.0)
+            next_ms = self._held.next_due_ms(falls_back=True) - (self._playback.place_ms or 0.0)
             wait_s = min(_SYNC_S, max(0.0, next_ms / 1000))
         await self._until(self._news.wait(), wait_s)
         self._news.clear()
@@ -242,8 +242,8 @@ class Timeline:
         await self._read(start_ms, end_ms)
 
     def _read_ahead(self) -> None:
-        """Begin to read the next window when the picture comes near."""
-        place_ms, start_ms = self._picture.place_ms, self._held.horizon_ms
+        """Begin to read the next window when the video comes near."""
+        place_ms, start_ms = self._playback.place_ms, self._held.horizon_ms
         is_reading = self._reading is not None and not self._reading.done()
         if place_ms is None or is_reading or place_ms + AHEAD_MS < start_ms or math.isinf(start_ms):
             return
@@ -271,7 +271,7 @@ class Timeline:
             from_timecode=None if math.isinf(start_ms) else max(0, _minute(start_ms)),
             to_timecode=None if math.isinf(end_ms) else int(end_ms) - 1,
         )
-        self._held.put(events, start_ms, falls_back=self._picture.falls_back)
+        self._held.put(events, start_ms, falls_back=self._playback.falls_back)
 
     def _end_of(self, place_ms: float) -> float:
         """The end of the window around a place; infinite if it lies in the future."""

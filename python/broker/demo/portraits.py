@@ -17,7 +17,7 @@ from broker.demo.serving import served
 
 OPTIONS = "w=300,h=300,fit=face,f=webp"
 _CHECKOUT = Path(__file__).parents[3]
-# `make build` fetches the package for its face models; pictures of groups, each cropped to one face.
+# `make build` fetches the package for its face models; photographs of groups, each cropped to one face.
 _OF_MODELS = Path(".build", "faces", "node_modules", "@vladmandic", "face-api", "demo")
 
 

@@ -39,7 +39,7 @@ class Board:
     Attributes:
         results: answers by option of each poll, by its event's id.
         poll: the latest event that asked something.
-        portrait: URL of the picture of the latest player, as an overlay shows it.
+        portrait: URL of the image of the latest player, as an overlay shows it.
     """
 
     results: Mapping[str, Mapping[int, int]] = field(default_factory=dict)

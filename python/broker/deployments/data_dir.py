@@ -7,7 +7,7 @@
         instance    the mark of its processes, made at the first start
         scratch     a link to the scratch directory, while there is one
         postgres/   the embedded server
-        images/     pictures that were fetched and made; may be removed at any time
+        images/     images that were fetched or made; may be removed at any time
         metrics/    sockets of the processes, which answer a scrape
         reload      what became of the last reload of the settings
         log/        what the processes write; it stays after a stop

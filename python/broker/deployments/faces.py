@@ -1,6 +1,6 @@
 """Face detection as a deployment of Ray Serve that is reached through handles only.
 
-It has replicas only while pictures need them, on a share of a GPU where the cluster has any, else on CPUs;
+It has replicas only while images need them, on a share of a GPU where the cluster has any, else on CPUs;
 the class is the same. What a replica is given decides where it computes. Ray hides no GPU from an actor that
 claims none, so such an actor hides them itself.
 """
@@ -33,9 +33,9 @@ APPLICATION = "faces"
 _CPUS = 0.1  # a claim, not a limit: replicas must fit beside everything else on two cores
 _MEMORY_BYTES = 256 << 20  # the SSD detector takes 220 MiB on a CPU
 _ROOM = 4  # times as much must be there for it to be claimed, so that a small machine has faces, too
-_WAITING = 64  # pictures of one replica at a time, and as many in each caller's queue
-_GPU_PICTURES = 16  # under way in a replica on the average; it is what its largest batch takes
-_CPU_PICTURES = 2
+_WAITING = 64  # images of one replica at a time, and as many in each caller's queue
+_GPU_IMAGES = 16  # under way in a replica on the average; it is what its largest batch takes
+_CPU_IMAGES = 2
 _PART_BYTES = 96_000
 """Of pixels in one argument. Ray puts arguments of over 100 KiB into the object store of the node, and
 smaller ones into the call: 0.9 MB of pixels took 9.6 ms of CPU in caller, raylet and replica as one argument,
@@ -71,7 +71,7 @@ def deployment_options(settings: Settings, resources: Mapping[str, float]) -> di
         "autoscaling_config": {
             "min_replicas": 0,
             "max_replicas": settings.faces_replicas_max,
-            "target_ongoing_requests": _GPU_PICTURES if has_gpu else _CPU_PICTURES,
+            "target_ongoing_requests": _GPU_IMAGES if has_gpu else _CPU_IMAGES,
             "upscale_delay_s": 3,
             "downscale_delay_s": _DOWNSCALE_S,
         },
@@ -169,14 +169,14 @@ class ServedFaceFinder:
         """A finder that has asked nobody yet.
 
         Args:
-            timeout_s: of one picture; starting a first replica took 3 seconds.
-            handle: of the deployment; without one, Serve is asked for it with the first picture.
+            timeout_s: of one image; starting a first replica took 3 seconds.
+            handle: of the deployment; without one, Serve is asked for it with the first image.
         """
         self._timeout_s = timeout_s
         self._handle = handle
 
     async def find(self, size: "Size", pixels: bytes) -> "tuple[Face, ...]":
-        """The faces, in pixels of the picture. Any number of calls may run at once; safe to cancel.
+        """The faces, in pixels of the image. Any number of calls may run at once; safe to cancel.
 
         Args:
             pixels: `(height, width, 3)` uint8 sRGB, row-major.

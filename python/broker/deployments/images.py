@@ -1,8 +1,8 @@
 """The image proxy as an application of Ray Serve of its own, so that images bypass the API.
 
-No replica runs until the first request for a picture. HAProxy sends that one to Ray Serve's own proxy,
+No replica runs until the first request for an image. HAProxy sends that one to Ray Serve's own proxy,
 which waits behind the replicas of every application; the proxy tells Serve's controller at once and holds the
-request until a replica is there, for as long as a picture may take. From then on HAProxy asks replicas
+request until a replica is there, for as long as an image may take. From then on HAProxy asks replicas
 directly. After minutes without a request the last one goes: not sooner, because each change of the replicas
 reloads HAProxy.
 """
@@ -59,7 +59,7 @@ class ImagesReplica(Replica):
     prefix = f"{PREFIX}/"
 
     async def open(self, stack: AsyncExitStack) -> "Door":
-        """The service of pictures, and what measures it."""
+        """The image service, and what measures it."""
         from broker.deployments.faces import find_served_faces
         from broker.metrics.exporter import Exporter
         from broker.rest.images import ImageApp

@@ -65,7 +65,7 @@ APPLICATION = "broker"
 """The name of the API's application of Ray Serve; ours begin with it."""
 
 IMAGES = "broker-images"
-"""That of pictures."""
+"""That of the image proxy."""
 
 KINDS = ("http", "alone", "near")
 """Begin the names of an application's backends; the first one is Ray's."""
@@ -390,7 +390,7 @@ def _by_files(servers: Iterable[str], files: Mapping[int, Path]) -> list[str]:
 
 
 def _limits(settings: Settings, application: Application) -> list[str]:
-    """Pictures have a time of their own, in which a replica that is asked for first starts too."""
+    """The image proxy has a time of its own, in which a replica that is asked for first starts too."""
     if application.name != IMAGES:
         return []
     return [f"    timeout server {int(settings.images_timeout_s + _SPARE_S)}s"]

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
-_IMAGES_S = 30.0  # that a start waits for pictures before it is over without
+_IMAGES_S = 30.0  # that a start waits for the image proxy before it is over without
 _IMAGES_LOOK_S = 60.0  # what Serve has given up is started again by us; a look takes tens of ms of CPU
 _IMAGES_RETRY = Backoff(0.5, 60.0, jitter=0)
 _ROUTED_S = 10.0  # for a change of the ingress
@@ -177,18 +177,18 @@ class Parts:
             self._leased.keep("spare workers", keep_spares)
 
     async def _wait_for_images(self) -> None:
-        """Wait for pictures, but not for long: a product without them is ready, too."""
+        """Wait for the image proxy, but not for long: a product without it is ready, too."""
         try:
             await asyncio.wait_for(self._has_images.wait(), _IMAGES_S)
         except TimeoutError:
-            tell({"warning": "no pictures are made yet; the log says why"})
+            tell({"warning": "no images are made yet; the log says why"})
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
         tell({"part": name, "detail": detail()})
 
     async def _start_http(self, dsn: str) -> None:
-        """Start the API, and begin to start pictures, without which everything goes on."""
+        """Start the API, and begin to start the image proxy, without which everything goes on."""
         await self._part("api", lambda: self._start_api(dsn), lambda: f"port {self._settings.http_port}")
         self._leased.keep("images", lambda: self._keep_images(dsn))
 
@@ -199,7 +199,7 @@ class Parts:
             await require_our_ingress(self._settings)
 
     async def _keep_images(self, dsn: str) -> None:
-        """Start pictures, and again whenever Serve has given them up, until cancelled."""
+        """Start the image proxy, and again whenever Serve has given it up, until cancelled."""
         delays = Delays(_IMAGES_RETRY)
         if not self._has_images.is_set():  # else only the lease was away for a while
             await self._run_images(dsn)
@@ -226,7 +226,7 @@ class Parts:
     async def _run_images(self, dsn: str) -> None:
         try:
             await asyncio.to_thread(serve_app.run_images, self._settings, dsn)
-        except Exception as error:  # whatever Serve has: nothing but pictures depends on it
+        except Exception as error:  # whatever Serve has: nothing but images depends on it
             _log.error("images_not_started", extra={"cause": last_line(error)})
 
     async def _tell_lost(self, local: ray_cluster.LocalRay) -> None:

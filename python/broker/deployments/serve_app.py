@@ -29,9 +29,9 @@ _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
 _LOOK_S = 0.2  # between two looks at a start
-_START_S = 60.0  # of replicas for pictures, where there are some always
+_START_S = 60.0  # of replicas for images, where there are some always
 _FAULT_CHARACTERS = 200
-_GONE_S = 20.0  # for pictures to end, when the API has; else the ingress of every node would stay
+_GONE_S = 20.0  # for the image proxy to end, when the API has; else the ingress of every node would stay
 _END_S = 8  # for Serve's own second, `ray_internals.departures`, and the requests that run then
 
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
@@ -110,7 +110,7 @@ def run_api(settings: Settings, dsn: str) -> None:
         name=APPLICATION,
         route_prefix="/",
     )
-    # Serve would wait a minute until every ingress has a server for each application, pictures too, and fail.
+    # Serve would wait a minute until every ingress has a server for each application, images too, and fail.
     with suppress(TimeoutError):
         serve.run_many([api], wait_for_applications_running=False)
     while (state := _find_state(APPLICATION)) is None or state.status != ApplicationStatus.RUNNING:
@@ -120,7 +120,7 @@ def run_api(settings: Settings, dsn: str) -> None:
 
 
 def run_images(settings: Settings, dsn: str) -> None:
-    """Start the applications of pictures, and exchange those that run; returns when they have been. Blocks.
+    """Start the applications of images, and exchange those that run; returns when they have been. Blocks.
 
     Raises:
         RayError, RayServeException, TimeoutError: they cannot be started now.
@@ -135,7 +135,7 @@ def run_images(settings: Settings, dsn: str) -> None:
 
 
 def find_images_fault() -> str:
-    """Why no pictures are made; empty where they are, or would be made on request. Blocks.
+    """Why no images are made; empty where they are, or would be made on request. Blocks.
 
     Raises:
         RayError, RayServeException: Serve cannot be asked.

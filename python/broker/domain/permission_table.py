@@ -261,7 +261,7 @@ ACCOUNT_STATISTICS = Rule({  # of what belongs to no project
     Target.ANYTHING:        (YES, YES,  YES,  E403, E401),
 })
 
-# Pictures: anybody may ask for one. Who publishes may have it made before.
+# Images: anybody may ask for one. Who publishes may have it made before.
 IMAGE_WARM = Rule({
     Target.ANYTHING:        (YES, YES,  E403, E403, E401),
 })
@@ -368,7 +368,7 @@ PERMISSIONS: Mapping[str, Rule] = {
     "createApiToken": API_TOKENS,
     "listApiTokens": API_TOKENS,
     "deleteApiToken": API_TOKEN_REVOKE,
-    # Pictures
+    # Images
     "purgeImages": ADMIN_ONLY,
     "warmImages": IMAGE_WARM,
     # Statistics and administration

@@ -1,6 +1,6 @@
 """Statistics: what is counted per minute, and how it is summed in memory before it is written. No I/O.
 
-Two kinds of figures: *counters* (events, deliveries, responses, impressions, what becomes of pictures) add up
+Two kinds of figures: *counters* (events, deliveries, responses, impressions, what becomes of images) add up
 over time and over processes; *gauges* (connections, subscribers) are the highest that each process saw in the
 minute, added up over processes. What is written is always an amount to add, so processes need not know of
 each other.
@@ -65,7 +65,7 @@ class Figures:
     """The figures of one subject in one span of time, or an amount to add to them.
 
     Attributes:
-        images: requests for pictures, of which `image_hits` were served from a cache and `image_errors` got
+        images: requests for images, of which `image_hits` were served from a cache and `image_errors` got
             an error; `image_fetches` of sources, `image_bytes` that were sent, `image_searches` for faces.
     """
 
@@ -91,7 +91,7 @@ FIGURES = tuple(each.name for each in fields(Figures))
 
 
 class ImagesUsed(NamedTuple):
-    """What to add to an account's figures of pictures; see `Figures`."""
+    """What to add to an account's figures of images; see `Figures`."""
 
     images: int = 0
     hits: int = 0
@@ -134,7 +134,7 @@ class Tally:
         figures.impressions += impressions
 
     def count_images(self, now_ms: int, account: str, used: "ImagesUsed") -> None:
-        """Add what became of pictures, which belong to no program."""
+        """Add what became of images, which belong to no program."""
         figures = self._amounts[_minute(now_ms), Subject(account)]
         figures.images += used.images
         figures.image_hits += used.hits

@@ -68,7 +68,7 @@ class AllowList:
 def parse_url(text: str) -> ParsedUrl:
     """Take a URL apart.
 
-    The last ones are remembered: a picture's is taken apart for its account's rules, for its host's turns and
+    The last ones are remembered: an image's is taken apart for its account's rules, for its host's turns and
     for the request, which comes to as much as the request itself.
 
     Raises:

@@ -7,7 +7,7 @@ objects: who uses it believes a decoder no more than a stranger.
 One job at a time: a `Job`, then the source as an open file (`body_files`), which it maps; it answers how
 many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.
 
-From a preview to the crop that follows it keeps the decoded picture (`decoded`), beside other jobs, in a part
+From a preview to the crop that follows it keeps the decoded image (`decoded`), beside other jobs, in a part
 of its memory, and no longer than it has been idle for a while or hears that nobody wants it any more.
 """
 
@@ -26,19 +26,19 @@ import msgspec
 
 from broker.images.body_files import receive_body
 from broker.images.decoded import KeptFrames
-from broker.images.decoding import CheckedPicture, check_picture
+from broker.images.decoding import CheckedImage, check_image
 from broker.images.errors import UnprocessableImage
 from broker.images.forks import DecoderConfig
 from broker.images.jobs import Job, JobReply, Planned, send_result
 from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
-_KEPT_SHARE = 16  # of the memory, for pictures whose faces are looked for: 64 MiB of 1 GiB
+_KEPT_SHARE = 16  # of the memory, for images whose faces are looked for: 64 MiB of 1 GiB
 _OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 _KEPT_FREE_BYTES = 8 << 20
-"""Free memory that malloc keeps for the next picture; else one of 12 megapixels causes 1,700 page faults."""
+"""Free memory that malloc keeps for the next image; else one of 12 megapixels causes 1,700 page faults."""
 
 
 def serve(theirs: socket.socket, config: DecoderConfig) -> None:
@@ -98,15 +98,15 @@ def _work(
     """Do a job and send its reply; the bytes of the result are still to be sent."""
     encode = msgspec.msgpack.encode
     try:
-        picture = check_picture(data, job.limits, shrinks_fast=shrinks_fast)
-        connection.send_bytes(encode(Planned(picture.header.pixels)))
+        checked = check_image(data, job.limits, shrinks_fast=shrinks_fast)
+        connection.send_bytes(encode(Planned(checked.header.pixels)))
         connection.recv_bytes()
-        reply, body = _TASKS[job.task](job, picture, kept)
+        reply, body = _TASKS[job.task](job, checked, kept)
     except UnprocessableImage as error:
         reply, body = JobReply(error.message, error.log_text), b""
     except MemoryError:
-        reply, body = JobReply("the picture takes too much memory"), b""
-    except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
+        reply, body = JobReply("the image takes too much memory"), b""
+    except Exception as error:  # of a library that stumbles over an image; the process is as good as before
         reply, body = JobReply("the image cannot be processed", repr(error)[:500]), b""
     connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
     return body
@@ -121,31 +121,31 @@ def _peak_bytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
-def _render(job: Job, picture: CheckedPicture, kept: KeptFrames) -> tuple[JobReply, bytes]:
+def _render(job: Job, checked: CheckedImage, kept: KeptFrames) -> tuple[JobReply, bytes]:
     if job.number is not None:
-        picture = kept.take(job.number, picture)
-    made = render(picture, job.options, job.faces)
+        checked = kept.take(job.number, checked)
+    made = render(checked, job.options, job.faces)
     return JobReply(format=made.format, size=made.size), made.body
 
 
-def _preview(job: Job, picture: CheckedPicture, kept: KeptFrames) -> tuple[JobReply, bytes]:
-    if picture.header.frames > 1:
+def _preview(job: Job, checked: CheckedImage, kept: KeptFrames) -> tuple[JobReply, bytes]:
+    if checked.header.frames > 1:
         return JobReply(), b""
     if job.number is not None:
-        picture = kept.decode(job.number, picture, job.options)
-    seen = preview(picture)
-    return JobReply(size=seen.size, scale=seen.scale, is_kept=picture.frame is not None), seen.pixels
+        checked = kept.decode(job.number, checked, job.options)
+    seen = preview(checked)
+    return JobReply(size=seen.size, scale=seen.scale, is_kept=checked.frame is not None), seen.pixels
 
 
-def _describe(job: Job, picture: CheckedPicture, kept: KeptFrames) -> tuple[JobReply, bytes]:
+def _describe(job: Job, checked: CheckedImage, kept: KeptFrames) -> tuple[JobReply, bytes]:
     del job, kept
     # Not above: it loads numpy, half of a decoder's start, and most describe nothing.
     from broker.images.describing import describe
 
-    return JobReply(description=describe(picture)), b""
+    return JobReply(description=describe(checked)), b""
 
 
-_TASKS: dict[str, Callable[[Job, CheckedPicture, KeptFrames], tuple[JobReply, bytes]]] = {
+_TASKS: dict[str, Callable[[Job, CheckedImage, KeptFrames], tuple[JobReply, bytes]]] = {
     "render": _render,
     "preview": _preview,
     "describe": _describe,

@@ -1,4 +1,4 @@
-"""Decoded pictures that a decoder process keeps from the search for faces until the crop.
+"""Decoded images that a decoder process keeps from the search for faces until the crop.
 
 Both need the same photograph, at different sizes. Decoding it takes longest, so the preview's decoding is one
 that the crop can probably use, too. Nothing is lost if it cannot: the crop then decodes the source itself.
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pyvips
 
 from broker.concurrency.caches import LruCache
-from broker.images.decoding import CheckedPicture, DecodedFrame, broken
+from broker.images.decoding import CheckedImage, DecodedFrame, broken
 from broker.images.geometry import least_face_shrink
 from broker.images.options import Options
 from broker.images.rendering import jpeg_shrink, preview_shrink
@@ -34,30 +34,30 @@ class KeptFrames:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def decode(self, number: int, picture: CheckedPicture, options: Options) -> CheckedPicture:
-        """The picture, decoded and kept if a crop with these options can probably use that.
+    def decode(self, number: int, checked: CheckedImage, options: Options) -> CheckedImage:
+        """The image, decoded and kept if a crop with these options can probably use that.
 
         Raises:
             UnprocessableImage: it is damaged.
         """
-        shrink = _choose_shrink(picture, options)
+        shrink = _choose_shrink(checked, options)
         if shrink is None:
-            return picture
+            return checked
         try:
-            image = picture.open_shrunk(shrink)
+            image = checked.open_shrunk(shrink)
             frame = DecodedFrame(image, shrink)
             if frame.size_bytes > self._most_bytes:
-                return picture
+                return checked
             frame = DecodedFrame(image.copy_memory(), shrink)
         except pyvips.Error as error:
             raise broken(error) from None
         self._frames.put(number, frame)
-        return picture.with_frame(frame)
+        return checked.with_frame(frame)
 
-    def take(self, number: int, picture: CheckedPicture) -> CheckedPicture:
-        """The picture with the frame of its request, which is kept no longer; as it was if there is none."""
+    def take(self, number: int, checked: CheckedImage) -> CheckedImage:
+        """The image with the frame of its request, which is kept no longer; as it was if there is none."""
         frame = self._frames.pop(number)
-        return picture if frame is None else picture.with_frame(frame)
+        return checked if frame is None else checked.with_frame(frame)
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Drop the frames of these requests."""
@@ -69,13 +69,13 @@ class KeptFrames:
         self.forget(list(self._frames))
 
 
-def _choose_shrink(picture: CheckedPicture, options: Options) -> int | None:
-    """By how much a decoder may shrink the picture for preview and crop; None to decode it for each."""
-    header = picture.header
+def _choose_shrink(checked: CheckedImage, options: Options) -> int | None:
+    """By how much a decoder may shrink the image for preview and crop; None to decode it for each."""
+    header = checked.header
     if not options.fit.is_face or header.frames > 1 or not (header.is_srgb or header.is_rgb):
         return None
     if header.type != "image/jpeg":
         return 1
     least = least_face_shrink(header.size, options)
-    shrink = min(jpeg_shrink(least, is_fast=picture.shrinks_fast), preview_shrink(header))
+    shrink = min(jpeg_shrink(least, is_fast=checked.shrinks_fast), preview_shrink(header))
     return shrink if shrink > 1 or header.pixels <= _WHOLE_PIXELS else None

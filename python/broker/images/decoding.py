@@ -1,7 +1,7 @@
 """Checks the header of an image before any pixel is decoded.
 
-The type is read from the first bytes, never from a name or a header of HTTP. Then libvips reads the picture's
-own header, and sizes are judged; only a picture that passes is decoded, by one of five loaders. All other
+The type is read from the first bytes, never from a name or a header of HTTP. Then libvips reads the image's
+own header, and sizes are judged; only an image that passes is decoded, by one of five loaders. All other
 loaders are blocked: they read scripts, documents and rare formats.
 """
 
@@ -31,14 +31,14 @@ _GIF_IMAGE, _GIF_EXTENSION, _GIF_END = 0x2C, 0x21, 0x3B
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a picture says of itself.
+    """What an image says of itself.
 
     Attributes:
         format: that a re-encoding keeps: WebP for AVIF.
         type: media type of the source.
         size: as it is seen, after its orientation; of one frame.
         orientation: EXIF, 1 to 8; 1 for what needs no turning.
-        frames: 1 for a still picture.
+        frames: 1 for a still image.
         is_srgb: whether its samples are bytes of sRGB or grey, with no profile that says otherwise.
         is_rgb: whether its samples are bytes of RGB, whatever a profile says of them.
     """
@@ -60,7 +60,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class DecodedFrame:
-    """The pixels of a still picture.
+    """The pixels of a still image.
 
     Attributes:
         image: libvips' image, as its loader gives it: with its orientation and its profile.
@@ -77,8 +77,8 @@ class DecodedFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedPicture:
-    """A picture whose header has been judged.
+class CheckedImage:
+    """An image whose header has been judged.
 
     Attributes:
         data: its bytes.
@@ -92,33 +92,33 @@ class CheckedPicture:
     shrinks_fast: bool = False
 
     def open_shrunk(self, shrink: int) -> Any:
-        """A still picture; of a JPEG as its decoder shrinks it. It need not be decoded yet.
+        """A still image; of a JPEG as its decoder shrinks it. It need not be decoded yet.
 
         What is over at the right and at the bottom is left out.
         """
         options = load_options(1)
         if shrink == 1:
-            return open_picture(self.data, options)
+            return open_image(self.data, options)
         decoded = decode_jpeg(self.data, shrink)
         if decoded is None:
-            return open_picture(self.data, f"{options[:-1]},shrink={shrink}]")
+            return open_image(self.data, f"{options[:-1]},shrink={shrink}]")
         if self.header.orientation != 1:
             decoded = decoded.copy()
             decoded.set_type(pyvips.GValue.gint_type, "orientation", self.header.orientation)
         return decoded
 
-    def with_frame(self, frame: DecodedFrame) -> "CheckedPicture":
+    def with_frame(self, frame: DecodedFrame) -> "CheckedImage":
         """The same with its pixels."""
         return replace(self, frame=frame)
 
 
-def check_picture(data: SourceBytes, limits: DecodeLimits, *, shrinks_fast: bool = False) -> CheckedPicture:
-    """The picture, once its header is found to be allowed. Raises UnprocessableImage."""
-    return CheckedPicture(data, read_header(data, limits), shrinks_fast=shrinks_fast)
+def check_image(data: SourceBytes, limits: DecodeLimits, *, shrinks_fast: bool = False) -> CheckedImage:
+    """The image, once its header is found to be allowed. Raises UnprocessableImage."""
+    return CheckedImage(data, read_header(data, limits), shrinks_fast=shrinks_fast)
 
 
 def open_libvips() -> None:
-    """Prepare libvips for this process: one thread a picture, no cache, and no loader but ours."""
+    """Prepare libvips for this process: one thread an image, no cache, and no loader but ours."""
     pyvips.cache_set_max(0)
     pyvips.voperation.vips_lib.vips_concurrency_set(1)
     pyvips.operation_block_set("VipsForeignLoad", True)
@@ -127,16 +127,16 @@ def open_libvips() -> None:
 
 
 def read_header(data: SourceBytes, limits: DecodeLimits) -> Header:
-    """What the picture says of itself; decodes nothing.
+    """What the image says of itself; decodes nothing.
 
     Raises:
-        UnprocessableImage: no picture of an allowed type, a broken header, or over a limit.
+        UnprocessableImage: no image of an allowed type, a broken header, or over a limit.
     """
     format_, type_ = _sniff(data)
     if format_ is Format.GIF:
         _check_gif_end(data)
     try:
-        image = open_picture(data, load_options(1))
+        image = open_image(data, load_options(1))
         frames = _field(image, "n-pages", 1)
         orientation = _field(image, "orientation", 1) if frames == 1 else 1
         has_alpha = bool(image.hasalpha())
@@ -151,7 +151,7 @@ def read_header(data: SourceBytes, limits: DecodeLimits) -> Header:
     return header
 
 
-def open_picture(data: SourceBytes, options: str, access: str = "sequential") -> Any:
+def open_image(data: SourceBytes, options: str, access: str = "sequential") -> Any:
     """What the bytes say, as libvips' image. They must live as long as it."""
     return pyvips.Image.new_from_source(as_source(data), options, access=access)
 
@@ -175,7 +175,7 @@ def srgb_options(header: Header) -> dict[str, str]:
 
 
 def broken(error: Exception) -> UnprocessableImage:
-    """The error for a picture that libvips gives up."""
+    """The error for an image that libvips gives up."""
     return UnprocessableImage("the image is damaged or incomplete", log_text=str(error)[:500])
 
 

@@ -11,7 +11,7 @@ import pyvips
 import thash
 from PIL import Image
 
-from broker.images.decoding import CheckedPicture, as_source, broken, load_options, srgb_options
+from broker.images.decoding import CheckedImage, as_source, broken, load_options, srgb_options
 from broker.images.jobs import Description
 
 _COPY_SIDE_PX = 32
@@ -19,16 +19,16 @@ _COMPONENTS = 4  # of a BlurHash along the longer side; 3 along the other, as it
 _SHADES = 8  # a channel, of the histogram of colours
 
 
-def describe(picture: CheckedPicture) -> Description:
-    """What the picture is; animations by their first frame.
+def describe(checked: CheckedImage) -> Description:
+    """What the image is; animations by their first frame.
 
     Raises:
         UnprocessableImage: it is damaged.
     """
-    header = picture.header
+    header = checked.header
     try:
         small = pyvips.Image.thumbnail_source(
-            as_source(picture.data),
+            as_source(checked.data),
             _COPY_SIDE_PX,
             size="down",
             option_string=load_options(1),

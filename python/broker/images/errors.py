@@ -21,15 +21,15 @@ class SourceTimeout(GatewayTimeout, name="upstream_timeout"):
 
 
 class UnprocessableImage(BadGateway, name="unprocessable_image"):
-    """What the upstream sent is no picture of an allowed type, is cut off, broken, or over a limit."""
+    """What the upstream sent is no image of an allowed type, is cut off, broken, or over a limit."""
 
 
 class DecoderEnded(UnprocessableImage):
-    """The process that decoded the picture crashed, or took too long and was ended."""
+    """The process that decoded the image crashed, or took too long and was ended."""
 
 
 class TooCostly(DecoderEnded):
-    """The picture takes too much processor time with these options; others may be possible."""
+    """The image takes too much processor time with these options; others may be possible."""
 
 
 def invalid_option(name: str, message: str) -> InvalidOptions:
@@ -38,7 +38,7 @@ def invalid_option(name: str, message: str) -> InvalidOptions:
 
 
 def told_of_source(error: BrokerError) -> BrokerError:
-    """An error of fetching as those who ask for pictures know it."""
+    """An error of fetching as those who ask for images know it."""
     for kind, told in (
         (UpstreamTimeout, SourceTimeout),
         (UpstreamFailed, SourceFailed),

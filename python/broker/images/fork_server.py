@@ -1,6 +1,6 @@
 """Forks decoders for one process that uses them (`forks`, which tells the protocol).
 
-It loads all that decoders need, once, and then touches no picture: its forks do. Only a process with one
+It loads all that decoders need, once, and then touches no image: its forks do. Only a process with one
 thread may fork and go on in Python, so nothing that is loaded here may start one.
 """
 

@@ -38,7 +38,7 @@ class DecoderConfig:
     Attributes:
         memory_bytes: private memory, over which its job fails.
         job_s: processor time of a job, after which SIGPROF ends it.
-        kept_idle_s: without a job, after which it forgets decoded pictures.
+        kept_idle_s: without a job, after which it forgets decoded images.
         shrinks_fast: whether a JPEG's decoder does as much of the shrinking as it can.
     """
 

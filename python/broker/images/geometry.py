@@ -1,6 +1,6 @@
 """Geometry of images: sizes, crops and margins, computed from numbers alone.
 
-Pixels are counted from the top left corner of the picture as it is seen, so after its EXIF orientation.
+Pixels are counted from the top left corner of the image as it is seen, so after its EXIF orientation.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ class Face:
     """A detected face in pixels of the source.
 
     Attributes:
-        left, top, width, height: the detector's box, with fractions; it may reach past the picture.
+        left, top, width, height: the detector's box, with fractions; it may reach past the image.
         score: how sure the detector is, 0 to 1.
         landmarks: 68 points in iBUG order (https://ibug.doc.ic.ac.uk/resources/300-W/), from 0; or none.
     """
@@ -71,7 +71,7 @@ class Face:
         return tip if is_inside else self.center
 
     def scaled(self, factor: float) -> "Face":
-        """The face in a picture that is `factor` times as large."""
+        """The face in an image that is `factor` times as large."""
         return Face(
             self.left * factor,
             self.top * factor,
@@ -84,15 +84,15 @@ class Face:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What to do to a picture, in this order.
+    """What to do to an image, in this order.
 
-    Cutting comes before resizing, so that a picture of one pixel by ten thousand is never enlarged whole.
+    Cutting comes before resizing, so that an image of one pixel by ten thousand is never enlarged whole.
 
     Attributes:
         cut: the part of the source that is kept.
         scaled: the size that it is resized to.
-        canvas: the size of the result where the picture is padded, else None.
-        offset: of the picture on the canvas, left and top.
+        canvas: the size of the result where the image is padded, else None.
+        offset: of the image on the canvas, left and top.
     """
 
     cut: Box
@@ -133,7 +133,7 @@ _DOWN = {
 
 
 def lay_out(source: Size, options: Options) -> Layout:
-    """The layout of any mode but the face modes, which look at the picture."""
+    """The layout of any mode but the face modes, which look at the image."""
     whole = Box(0, 0, source.width, source.height)
     match options.fit:
         case Fit.SCALE_DOWN:
@@ -163,14 +163,14 @@ def target_size(options: Options) -> Size:
 
 
 def largest_of_aspect(source: Size, target: Size) -> Size:
-    """The largest part of a picture that has the aspect of `target`."""
+    """The largest part of an image that has the aspect of `target`."""
     factor = min(source.width / target.width, source.height / target.height)
     width, height = max(1, round(target.width * factor)), max(1, round(target.height * factor))
     return Size(min(source.width, width), min(source.height, height))
 
 
 def choose_face(faces: Iterable[Face], source: Size) -> Face | None:
-    """The face whose box's centre is closest to the picture's centre; the surer one of two as close."""
+    """The face whose box's centre is closest to the image's centre; the surer one of two as close."""
 
     def rank(face: Face) -> tuple[float, float]:
         dx, dy = face.center.x - source.width / 2, face.center.y - source.height / 2
@@ -183,7 +183,7 @@ def crop_around(face: Face, source: Size, options: Options) -> Box:
     """The part of the source that a face mode keeps; it has the aspect of `w` and `h`.
 
     The square of the rule, `padding` heights of the face, is the smallest that the crop contains; the other
-    side grows to the aspect. Centred on the nose, it shifts to stay inside the picture. Only where no shift
+    side grows to the aspect. Centred on the nose, it shifts to stay inside the image. Only where no shift
     does it, face-and-shoulders falls back to the size of face, and that shrinks to what fits.
     """
     target = target_size(options)

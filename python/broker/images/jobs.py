@@ -19,7 +19,7 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """How large a picture may be.
+    """How large an image may be.
 
     Attributes:
         frame_pixels: of one frame; `total_pixels` of all.
@@ -33,11 +33,11 @@ class DecodeLimits:
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What a picture is.
+    """What an image is.
 
     Attributes:
         type: media type of the source; `size` as it is seen.
-        color: the most frequent colour, as `#rrggbb`; None of a picture that is wholly transparent.
+        color: the most frequent colour, as `#rrggbb`; None of an image that is wholly transparent.
         thumbhash: base64, as its authors' decoders take it.
     """
 
@@ -54,8 +54,8 @@ class Job(msgspec.Struct, frozen=True):
     """What to do with the bytes that follow.
 
     Attributes:
-        options: of a preview those of the crop that comes next, for which the process may keep the picture.
-        number: under which a preview's picture is kept, and a crop finds it; None to keep none.
+        options: of a preview those of the crop that comes next, for which the process may keep the image.
+        number: under which a preview's image is kept, and a crop finds it; None to keep none.
         unwanted: numbers under which nobody will ask any more.
     """
 
@@ -79,7 +79,7 @@ class JobReply(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         error: for whoever asked, and `log_text` for operators; None if all went well.
         size: of the result in pixels, and `scale` of a preview.
-        is_kept: whether the process keeps the decoded picture under the job's number.
+        is_kept: whether the process keeps the decoded image under the job's number.
         memory_bytes: the most that this process has held so far.
     """
 

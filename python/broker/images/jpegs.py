@@ -1,7 +1,7 @@
 """Reads and writes JPEGs of moderate size by Pillow, which takes less time than libvips for the same bytes.
 
 Both call libjpeg, with the same parameters, and what they decode is equal. Pillow calls it for the whole
-picture in one thread; libvips does so for strips of a few lines, between which two threads change. It also
+image in one thread; libvips does so for strips of a few lines, between which two threads change. It also
 has mozjpeg, which encodes more slowly than libjpeg-turbo (docs/decisions.md has the figures).
 
 libvips stays the judge: it has read the header of whatever comes here, and what Pillow does not take, libvips
@@ -24,7 +24,7 @@ Exif for each one more, so that 80,000 of them took 0.3 s, nearly three times as
 _MOST_SIDE_PX = 65_500  # libjpeg's own limit
 _MODES = {3: "RGB", 1: "L"}
 _FULL_COLOR_FROM = 90  # a quality, from which libvips' encoder does not halve the resolution of colours
-_REFUSALS = (OSError, SyntaxError, ValueError)  # what Pillow raises for a picture, truncated or too large
+_REFUSALS = (OSError, SyntaxError, ValueError)  # what Pillow raises for an image, truncated or too large
 
 
 def decode_jpeg(data: bytes | memoryview, shrink: int) -> Any | None:
@@ -35,19 +35,19 @@ def decode_jpeg(data: bytes | memoryview, shrink: int) -> Any | None:
     Returns:
         libvips' image in memory; None for what libvips shall read.
     """
-    picture = _decode(data, shrink)
-    if picture is None:
+    decoded = _decode(data, shrink)
+    if decoded is None:
         return None
     # Of three bands of bytes libvips makes sRGB, of one grey.
-    bands, size = len(picture.getbands()), (picture.width, picture.height)
-    image = pyvips.Image.new_from_memory(picture.tobytes(), *size, bands, "uchar")
+    bands, size = len(decoded.getbands()), (decoded.width, decoded.height)
+    image = pyvips.Image.new_from_memory(decoded.tobytes(), *size, bands, "uchar")
     # `copy_memory` of an image over bytes is one over the same bytes, which it does not keep alive. That of a
     # copy has bytes of its own.
     image = image.copy()
-    profile = picture.info.get("icc_profile")
+    profile = decoded.info.get("icc_profile")
     if profile:
         image.set_type(pyvips.GValue.blob_type, "icc-profile-data", profile)
-    wanted = picture.encoded_size[0] // shrink, picture.encoded_size[1] // shrink
+    wanted = decoded.encoded_size[0] // shrink, decoded.encoded_size[1] // shrink
     return image if size == wanted else image.crop(0, 0, *wanted)
 
 
@@ -67,8 +67,8 @@ def encode_jpeg(image: Any, quality: int, *, has_own_tables: bool) -> bytes | No
     if mode is None or image.format != "uchar" or not is_moderate:
         return None
     profile = image.get("icc-profile-data") if image.get_typeof("icc-profile-data") else None
-    picture = Image.frombuffer(mode, size, image.write_to_memory(), "raw", mode, 0, 1)
-    return _encode(picture, quality, profile, has_own_tables=has_own_tables)
+    pixels = Image.frombuffer(mode, size, image.write_to_memory(), "raw", mode, 0, 1)
+    return _encode(pixels, quality, profile, has_own_tables=has_own_tables)
 
 
 def shrink_jpeg(data: bytes | memoryview, shrink: int, quality: int, *, has_own_tables: bool) -> bytes | None:
@@ -80,50 +80,50 @@ def shrink_jpeg(data: bytes | memoryview, shrink: int, quality: int, *, has_own_
     Returns:
         None for what libvips shall read or write.
     """
-    picture = _decode(data, shrink)
-    if picture is None:
+    decoded = _decode(data, shrink)
+    if decoded is None:
         return None
-    picture.info.clear()  # a comment, which Pillow would write again
-    return _encode(picture, quality, None, has_own_tables=has_own_tables)
+    decoded.info.clear()  # a comment, which Pillow would write again
+    return _encode(decoded, quality, None, has_own_tables=has_own_tables)
 
 
 def _decode(data: bytes | memoryview, shrink: int) -> "_Shrunk | None":
     try:
         reader = _Reader(data, _HEADER_READS)
-        picture = _Shrunk(reader)  # type: ignore[arg-type]  # it reads, seeks and tells
+        shrunk = _Shrunk(reader)  # type: ignore[arg-type]  # it reads, seeks and tells
         reader.unbind()
         # A scan may be a pass over all pixels. Behind one that has all components libjpeg reads no other. The
         # last that was read are its parameters, whose first byte is how many it has (ITU-T T.81, B.2.3).
-        if reader.last_read[:1] != bytes([picture.layers]):
+        if reader.last_read[:1] != bytes([shrunk.layers]):
             return None
-        picture.encoded_size = width, height = picture.size
+        shrunk.encoded_size = width, height = shrunk.size
         wanted = width // shrink, height // shrink
-        if picture.mode not in _MODES.values() or "progressive" in picture.info:
+        if shrunk.mode not in _MODES.values() or "progressive" in shrunk.info:
             return None
         if not 0 < wanted[0] * wanted[1] <= MOST_PIXELS:
             return None
-        picture.draft(None, wanted)
-        if picture.size != (-(-width // shrink), -(-height // shrink)):
+        shrunk.draft(None, wanted)
+        if shrunk.size != (-(-width // shrink), -(-height // shrink)):
             return None
-        picture.load()
+        shrunk.load()
     except _REFUSALS:
         return None
-    return picture
+    return shrunk
 
 
-def _encode(picture: Image.Image, quality: int, profile: bytes | None, *, has_own_tables: bool) -> bytes:
+def _encode(pixels: Image.Image, quality: int, profile: bytes | None, *, has_own_tables: bool) -> bytes:
     try:
-        return _save(picture, quality, profile, has_own_tables=has_own_tables)
+        return _save(pixels, quality, profile, has_own_tables=has_own_tables)
     except OSError:
-        # With tables of its own a picture may have no more bytes than pixels. Noise has, and gains little.
+        # With tables of its own an image may have no more bytes than pixels. Noise has, and gains little.
         if not has_own_tables:
             raise
-        return _save(picture, quality, profile, has_own_tables=False)
+        return _save(pixels, quality, profile, has_own_tables=False)
 
 
-def _save(picture: Image.Image, quality: int, profile: bytes | None, *, has_own_tables: bool) -> bytes:
+def _save(pixels: Image.Image, quality: int, profile: bytes | None, *, has_own_tables: bool) -> bytes:
     written = io.BytesIO()
-    picture.save(
+    pixels.save(
         written,
         "JPEG",
         quality=quality,

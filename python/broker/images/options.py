@@ -1,7 +1,7 @@
 """Processing options: their grammar, and their canonical spelling.
 
 `w=400,h=300,fit=fill:top,q=80,f=webp,padding=1.5` in any order, each at most once; `-` means none. `f=json`
-asks for a description of the source instead of a picture. `preset=NAME` stands for options that an account
+asks for a description of the source instead of an image. `preset=NAME` stands for options that an account
 has named; options beside it win.
 """
 
@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS = 40  # of an unknown option's name
 
 
 class Fit(StrEnum):
-    """How a picture is brought to the wanted size."""
+    """How an image is brought to the wanted size."""
 
     SCALE_DOWN = "scaledown"
     SCALE = "scale"
@@ -36,7 +36,7 @@ class Fit(StrEnum):
 
 
 class Position(StrEnum):
-    """Which part of the picture `fill` keeps, and where `fit` puts it."""
+    """Which part of the image `fill` keeps, and where `fit` puts it."""
 
     TOP_LEFT = "top-left"
     TOP = "top"
@@ -83,7 +83,7 @@ class Options:
     """What is asked for. Equal options are equal objects, however they were written.
 
     Attributes:
-        width, height: of the output in pixels; None leaves the side to the picture's aspect.
+        width, height: of the output in pixels; None leaves the side to the image's aspect.
         quality: of JPEG and WebP, 10 to 100.
         format: None keeps the source's.
         padding: side of the crop's square in heights of the face, 1 to 5; None for modes without faces.

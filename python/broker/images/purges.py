@@ -3,7 +3,7 @@
 Each process reads the purges every few seconds, and when it is told of one (`purge_notices`). It looks at
 this book before it uses anything that is cached: what was begun when the book knew less than a purge of the
 same source is as if it were not there. Nothing has to be sent to anybody, and a node that was away when a
-picture was purged does not show it either.
+image was purged does not show it either.
 """
 
 import asyncio

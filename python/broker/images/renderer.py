@@ -1,4 +1,4 @@
-"""What makes pictures, by name, so that an upgrade serves none that the version before has made.
+"""What makes images, by name, so that an upgrade serves none that the version before has made.
 
 The same source and options may give other pixels when our code changes, libvips with its codecs, or the
 models and settings by which faces are found. Each kept result and each kept set of faces bears the name of
@@ -24,7 +24,7 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Renderer:
-    """The names of what makes pictures.
+    """The names of what makes images.
 
     Attributes:
         pixels: our code, libvips, Pillow, and how JPEGs are shrunk.
@@ -39,7 +39,7 @@ class Renderer:
         return f"{self.pixels} {self.faces}"
 
     def name_of(self, options: Options) -> str:
-        """What makes a picture with these options."""
+        """What makes an image with these options."""
         shows_faces = options.fit.is_face or options.format is Format.JSON
         return self.name_faces() if shows_faces else self.pixels
 

@@ -1,6 +1,6 @@
 """Turns the bytes of one image into those of another, with libvips.
 
-A picture is cut, resized, and padded as its layout says. Shrinking happens while decoding where the format
+An image is cut, resized, and padded as its layout says. Shrinking happens while decoding where the format
 allows it, so a large photograph is never held whole; only what is enlarged is cut first. Pixels become sRGB,
 and transparency is taken out of the colours while resizing. Of animations each frame is treated alike.
 """
@@ -11,13 +11,13 @@ from typing import Any
 import pyvips
 
 from broker.images.decoding import (
-    CheckedPicture,
+    CheckedImage,
     DecodedFrame,
     Header,
     as_source,
     broken,
     load_options,
-    open_picture,
+    open_image,
     srgb_options,
 )
 from broker.images.errors import UnprocessableImage
@@ -69,27 +69,27 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A finished picture."""
+    """A finished image."""
 
     body: bytes
     format: Format
     size: Size
 
 
-def preview(picture: CheckedPicture, side_px: int = PREVIEW_SIDE_PX) -> Preview:
+def preview(checked: CheckedImage, side_px: int = PREVIEW_SIDE_PX) -> Preview:
     """The first frame, fitted into a square of `side_px`, never enlarged.
 
     Raises:
         UnprocessableImage: it is damaged.
     """
     try:
-        return _preview(picture, side_px)
+        return _preview(checked, side_px)
     except pyvips.Error as error:
         raise broken(error) from None
 
 
-def render(picture: CheckedPicture, options: Options, faces: tuple[Face, ...]) -> Rendered:
-    """The picture that the options ask for.
+def render(checked: CheckedImage, options: Options, faces: tuple[Face, ...]) -> Rendered:
+    """The image that the options ask for.
 
     Args:
         faces: in pixels of the source; only for face modes, where none means an attention crop.
@@ -97,16 +97,16 @@ def render(picture: CheckedPicture, options: Options, faces: tuple[Face, ...]) -
     Raises:
         UnprocessableImage: it is damaged, or the output format cannot hold it.
     """
-    header = picture.header
+    header = checked.header
     format_ = options.format or header.format
     try:
-        layout = _layout(picture, options, faces)
+        layout = _layout(checked, options, faces)
         _check_output(format_, layout.result)
-        made = _shrink_alone(picture, layout, format_, options.quality)
+        made = _shrink_alone(checked, layout, format_, options.quality)
         if made is not None:
             return Rendered(made, format_, layout.result)
         frames = header.frames if format_ in _ANIMATED else 1
-        image = _colored(_cut_and_scale(picture, layout, frames))
+        image = _colored(_cut_and_scale(checked, layout, frames))
         image = _place(image, layout, frames)
         return Rendered(_encode(image, format_, options.quality), format_, layout.result)
     except pyvips.Error as error:
@@ -126,25 +126,25 @@ def preview_shrink(header: Header, side_px: int = PREVIEW_SIDE_PX) -> int:
     return next((step for step in _JPEG_SHRINKS if step <= least), 1)
 
 
-def _layout(picture: CheckedPicture, options: Options, faces: tuple[Face, ...]) -> Layout:
-    header = picture.header
+def _layout(checked: CheckedImage, options: Options, faces: tuple[Face, ...]) -> Layout:
+    header = checked.header
     if not options.fit.is_face:
         return lay_out(header.size, options)
     face = choose_face(faces, header.size) if header.frames == 1 else None
     if face is not None:
         return Layout(crop_around(face, header.size, options), target_size(options))
-    return Layout(_attention(picture, target_size(options)), target_size(options))
+    return Layout(_attention(checked, target_size(options)), target_size(options))
 
 
-def _attention(picture: CheckedPicture, target: Size) -> Box:
+def _attention(checked: CheckedImage, target: Size) -> Box:
     """The largest part of the target's aspect that holds what draws the eye, by libvips' saliency."""
-    header = picture.header
+    header = checked.header
     is_upright = header.orientation == 1
-    if picture.frame is not None:
-        small = picture.frame.image.thumbnail_image(_ATTENTION_SIDE_PX, size="down", no_rotate=is_upright)
+    if checked.frame is not None:
+        small = checked.frame.image.thumbnail_image(_ATTENTION_SIDE_PX, size="down", no_rotate=is_upright)
     else:
         small = pyvips.Image.thumbnail_source(
-            as_source(picture.data),
+            as_source(checked.data),
             _ATTENTION_SIDE_PX,
             size="down",
             option_string=load_options(1),
@@ -159,26 +159,26 @@ def _attention(picture: CheckedPicture, target: Size) -> Box:
     return Box(left, top, cut.width, cut.height)
 
 
-def _preview(picture: CheckedPicture, side_px: int) -> Preview:
-    image = _without_alpha(_colored(_fitted_small(picture, side_px)))
+def _preview(checked: CheckedImage, side_px: int) -> Preview:
+    image = _without_alpha(_colored(_fitted_small(checked, side_px)))
     return Preview(
         Size(image.width, image.height),
         bytes(image.write_to_memory()),
-        picture.header.size.width / image.width,
+        checked.header.size.width / image.width,
     )
 
 
-def _fitted_small(picture: CheckedPicture, side_px: int) -> Any:
+def _fitted_small(checked: CheckedImage, side_px: int) -> Any:
     """A small copy for eyes that need no finest detail: of a JPEG its decoder makes most of the way."""
-    header = picture.header
+    header = checked.header
     is_upright = header.orientation == 1
-    if picture.frame is not None:
-        image = picture.frame.image
+    if checked.frame is not None:
+        image = checked.frame.image
     elif header.type == "image/jpeg":
-        image = picture.open_shrunk(preview_shrink(header, side_px))
+        image = checked.open_shrunk(preview_shrink(header, side_px))
     else:
         return pyvips.Image.thumbnail_source(
-            as_source(picture.data),
+            as_source(checked.data),
             side_px,
             size="down",
             option_string=load_options(1),
@@ -187,15 +187,15 @@ def _fitted_small(picture: CheckedPicture, side_px: int) -> Any:
     return image.thumbnail_image(side_px, size="down", no_rotate=is_upright, **srgb_options(header))
 
 
-def _shrink_jpeg(picture: CheckedPicture, target: Size, shrink: int) -> Any:
+def _shrink_jpeg(checked: CheckedImage, target: Size, shrink: int) -> Any:
     """A smaller JPEG of RGB or grey, most of the way by its decoder, the rest by libvips' filter."""
-    header = picture.header
+    header = checked.header
     size = header.size
     if header.orientation >= 5:  # the first row is a side
         size, target = Size(size.height, size.width), Size(target.height, target.width)
-    frame = picture.frame
+    frame = checked.frame
     if frame is None or frame.shrink > shrink:
-        frame = DecodedFrame(picture.open_shrunk(shrink), shrink)
+        frame = DecodedFrame(checked.open_shrunk(shrink), shrink)
     image = frame.image
     across = size.width / frame.shrink / target.width
     down = size.height / frame.shrink / target.height
@@ -210,17 +210,17 @@ def _shrink_jpeg(picture: CheckedPicture, target: Size, shrink: int) -> Any:
     return image if header.orientation == 1 else image.copy_memory().autorot()
 
 
-def _shrink_alone(picture: CheckedPicture, layout: Layout, format_: Format, quality: int) -> bytes | None:
+def _shrink_alone(checked: CheckedImage, layout: Layout, format_: Format, quality: int) -> bytes | None:
     """A JPEG of which only the source's decoder makes pixels; None where there is more to do."""
-    header, size = picture.header, layout.scaled
+    header, size = checked.header, layout.scaled
     is_whole = layout.cut == Box(0, 0, header.size.width, header.size.height) and layout.result == size
     is_plain = header.type == "image/jpeg" and header.is_srgb and header.orientation == 1
-    if format_ is not Format.JPEG or not is_whole or not is_plain or picture.frame is not None:
+    if format_ is not Format.JPEG or not is_whole or not is_plain or checked.frame is not None:
         return None
-    shrink = jpeg_shrink(header.size.width / size.width, is_fast=picture.shrinks_fast)
+    shrink = jpeg_shrink(header.size.width / size.width, is_fast=checked.shrinks_fast)
     if shrink == 1 or Size(shrink * size.width, shrink * size.height) != header.size:
         return None
-    return shrink_jpeg(picture.data, shrink, quality, has_own_tables=_has_own_tables(size))
+    return shrink_jpeg(checked.data, shrink, quality, has_own_tables=_has_own_tables(size))
 
 
 def _padding(side_px: int, factor: float, wanted_px: int) -> int:
@@ -236,35 +236,35 @@ def _padding(side_px: int, factor: float, wanted_px: int) -> int:
     return min(range(_MOST_PADDING_PX), key=miss)
 
 
-def _cut_and_scale(picture: CheckedPicture, layout: Layout, frames: int) -> Any:
+def _cut_and_scale(checked: CheckedImage, layout: Layout, frames: int) -> Any:
     """The part that is kept, in its size; of animations all frames below each other."""
-    header, cut, scaled = picture.header, layout.cut, layout.scaled
+    header, cut, scaled = checked.header, layout.cut, layout.scaled
     if scaled.width > cut.width or scaled.height > cut.height:
-        return _enlarge(picture, layout, frames)
-    # The whole picture, as large as it is when the part has its size; decoders shrink on the way.
+        return _enlarge(checked, layout, frames)
+    # The whole image, as large as it is when the part has its size; decoders shrink on the way.
     whole = Size(
         max(scaled.width, round(header.size.width * scaled.width / cut.width)),
         max(scaled.height, round(header.size.height * scaled.height / cut.height)),
     )
-    image = _shrink(picture, whole, frames)
+    image = _shrink(checked, whole, frames)
     left = min(round(cut.left * scaled.width / cut.width), whole.width - scaled.width)
     top = min(round(cut.top * scaled.height / cut.height), whole.height - scaled.height)
     return _crop_frames(image, Box(left, top, scaled.width, scaled.height), frames)
 
 
-def _shrink(picture: CheckedPicture, whole: Size, frames: int) -> Any:
-    """The whole picture in another size, none of whose sides is longer."""
-    header = picture.header
+def _shrink(checked: CheckedImage, whole: Size, frames: int) -> Any:
+    """The whole image in another size, none of whose sides is longer."""
+    header = checked.header
     least = min(header.size.width / whole.width, header.size.height / whole.height)
-    shrink = jpeg_shrink(least, is_fast=picture.shrinks_fast)
+    shrink = jpeg_shrink(least, is_fast=checked.shrinks_fast)
     if header.type == "image/jpeg" and (header.is_srgb or header.is_rgb) and shrink > 1:
-        return _shrink_jpeg(picture, whole, shrink)
-    if picture.frame is not None and picture.frame.shrink == 1:
-        return picture.frame.image.thumbnail_image(
+        return _shrink_jpeg(checked, whole, shrink)
+    if checked.frame is not None and checked.frame.shrink == 1:
+        return checked.frame.image.thumbnail_image(
             whole.width, height=whole.height, size="force", **srgb_options(header)
         )
     return pyvips.Image.thumbnail_source(
-        as_source(picture.data),
+        as_source(checked.data),
         whole.width,
         height=whole.height,
         size="force",
@@ -273,13 +273,13 @@ def _shrink(picture: CheckedPicture, whole: Size, frames: int) -> Any:
     )
 
 
-def _enlarge(picture: CheckedPicture, layout: Layout, frames: int) -> Any:
-    header = picture.header
-    if picture.frame is not None and picture.frame.shrink == 1:
-        image = picture.frame.image
+def _enlarge(checked: CheckedImage, layout: Layout, frames: int) -> Any:
+    header = checked.header
+    if checked.frame is not None and checked.frame.shrink == 1:
+        image = checked.frame.image
     else:
         access = "sequential" if header.orientation == 1 and frames == 1 else "random"
-        image = open_picture(picture.data, load_options(frames), access)
+        image = open_image(checked.data, load_options(frames), access)
     if header.orientation != 1:
         image = image.autorot()
     image = _crop_frames(image, layout.cut, frames)

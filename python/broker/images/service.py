@@ -1,9 +1,9 @@
 """An image by account, options and URL: from a cache, or produced once for all concurrent requests.
 
 What is asked for passes, in this order: the account's rules, the options, the memory of this process, the
-directory that processes share, one single flight per picture in this process and one lock per picture between
+directory that processes share, one single flight per image in this process and one lock per image between
 processes, the source, for face modes the faces of that source, and the processes that decode. Errors that say
-something of the picture are remembered for a while; overload is not. Whatever is kept is used only while no
+something of the image are remembered for a while; overload is not. Whatever is kept is used only while no
 purge of its source has come since (`purges`), and only for those who might have it fetched now: each server
 over which a source came is judged again by the account's rules and by ours.
 
@@ -51,7 +51,7 @@ from broker.images.renderer import Renderer
 from broker.images.signatures import Signature, check_signature
 from broker.images.sources import FoundSource, Source, Sources, age_s
 from broker.images.usage import UsageCounter
-from broker.images.workers import KeptPicture, Workers
+from broker.images.workers import KeptImage, Workers
 from broker.limits.local_rates import LocalRate
 from broker.limits.shared_rates import SharedRates
 from broker.metrics.counts import IMAGE_SECONDS
@@ -67,10 +67,10 @@ _PERSONAL = (SlowDown, Unavailable)  # concern who asks, or the moment; nobody e
 
 
 class FaceFinder(Protocol):
-    """Finds faces in small pictures. Any number of calls may run at once."""
+    """Finds faces in small images. Any number of calls may run at once."""
 
     async def find(self, size: Size, pixels: bytes) -> tuple[Face, ...]:
-        """The faces, in pixels of the picture.
+        """The faces, in pixels of the image.
 
         Args:
             pixels: `(height, width, 3)` uint8 sRGB, row-major.
@@ -89,9 +89,9 @@ class ServiceConfig:
         fresh_s: of a result, counted from its making; error_s: of an error, and of what was made of a source
             whose server fails.
         memory_bytes: of results in this process.
-        timeout_s: of the making of a picture, with all its waiting; a request's, since nobody waits longer.
+        timeout_s: of the making of an image, with all its waiting; a request's, since nobody waits longer.
         searches: for faces that run at the same time; each holds a preview and its copies, some 3 MB.
-        search_wait_s: for a place among them; afterwards a picture is cropped by attention.
+        search_wait_s: for a place among them; afterwards an image is cropped by attention.
         kept_s: how long a result can become fresh again with its source; less than purges are known.
     """
 
@@ -106,7 +106,7 @@ class ServiceConfig:
 
 @dataclass(frozen=True, slots=True)
 class MakingRates:
-    """How many pictures a second may be made for one account, and for one address, in this process.
+    """How many images a second may be made for one account, and for one address, in this process.
 
     `quotas` are those of accounts, over all processes; None keeps none.
     """
@@ -116,7 +116,7 @@ class MakingRates:
     quotas: SharedRates | None = None
 
     async def take(self, asker: Asker, quota: int | None) -> None:
-        """Count one picture. Raises SlowDown, and with a quota Unavailable."""
+        """Count one image. Raises SlowDown, and with a quota Unavailable."""
         if asker.address:  # first, so that one which is refused costs its account nothing
             self.per_address.take(asker.address, 1)
         self.per_account.take(asker.account, 1)
@@ -165,7 +165,7 @@ class FacesHead(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ServedImage:
     """A finished reply. `is_hit` says that it was served from a cache."""
 
     body: bytes
@@ -181,8 +181,8 @@ class ImageCounts:
     Attributes:
         detections: searches for faces; `faces_missing` are those that no detector answered, so that a crop
             went by attention.
-        crashes: pictures that ended their process.
-        errors: replies that say that there is no picture, remembered ones too.
+        crashes: images that ended their process.
+        errors: replies that say that there is no image, remembered ones too.
     """
 
     memory_hits: int = 0
@@ -234,9 +234,9 @@ class ImageService:
         self._errors: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
         self._ended: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
         self._checked: LruCache[tuple[str, str, str], tuple[AccountRules, Options, str]] = LruCache(_CHECKED)
-        waiting = Shares(_SEARCHES_WAITING, "too many pictures wait for a search for faces")
+        waiting = Shares(_SEARCHES_WAITING, "too many images wait for a search for faces")
         self._searches = Turns(config.searches, waiting)
-        self._single_flight: SingleFlight[tuple[str, int, HostRules], Picture] = SingleFlight()
+        self._single_flight: SingleFlight[tuple[str, int, HostRules], ServedImage] = SingleFlight()
         self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
         self.counts = ImageCounts()
 
@@ -248,8 +248,8 @@ class ImageService:
 
     async def get(
         self, asker: Asker, options_text: str, url: str, signature: Signature | None = None
-    ) -> Picture:
-        """The picture, from a cache or made now. Safe to cancel: others who wait for it get it.
+    ) -> ServedImage:
+        """The image, from a cache or made now. Safe to cancel: others who wait for it get it.
 
         Args:
             options_text: as it was written, which is what a signature is made of.
@@ -257,25 +257,25 @@ class ImageService:
         Raises:
             NotFound: no such account.
             InvalidOptions, InvalidImageUrl, ForbiddenUrl: what is asked for is not allowed.
-            SourceFailed, SourceTimeout, UnprocessableImage: no picture could be had or made.
+            SourceFailed, SourceTimeout, UnprocessableImage: no image could be had or made.
             SlowDown: the account or the address has had too many made.
             Unavailable: too much is asked for at once.
         """
         began_s = self._clock.monotonic_s()
         rules = await self._rules(asker.account, asker.address)
         try:
-            picture = await self._get(rules, asker, options_text, url, signature)
+            served = await self._get(rules, asker, options_text, url, signature)
         except BrokerError as error:
             self._usage.count_images(asker.account, ImagesUsed(images=1, errors=1))
             IMAGE_SECONDS.observe(self._clock.monotonic_s() - began_s, _outcome(error))
             raise
-        IMAGE_SECONDS.observe(self._clock.monotonic_s() - began_s, "hit" if picture.is_hit else "made")
-        self._usage.count_images(asker.account, ImagesUsed(images=1, hits=int(picture.is_hit)))
-        return picture
+        IMAGE_SECONDS.observe(self._clock.monotonic_s() - began_s, "hit" if served.is_hit else "made")
+        self._usage.count_images(asker.account, ImagesUsed(images=1, hits=int(served.is_hit)))
+        return served
 
     async def _get(
         self, rules: AccountRules, asker: Asker, options_text: str, url: str, signature: Signature | None
-    ) -> Picture:
+    ) -> ServedImage:
         account = asker.account
         if rules.signing_keys:
             check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
@@ -288,7 +288,7 @@ class ImageService:
         kept = self._memory.get(key)
         if kept is not None and self._is_fresh(kept[0]) and rules.hosts.allows(kept[0].hops):
             self.counts.memory_hits += 1
-            return _picture(kept, is_hit=True)
+            return _served(kept, is_hit=True)
         origin = self._purges.origin(account, url)
         # Who asks after a purge, or under other rules, does not get what was begun before.
         return await self._single_flight.run(
@@ -313,9 +313,9 @@ class ImageService:
         return self._results.remove_where(self._is_purged) + self.sources.remove_purged()
 
     def _check(self, account: str, options_text: str, url: str, rules: AccountRules) -> tuple[Options, str]:
-        """The options, and the name of the picture, once the account's rules allow it.
+        """The options, and the name of the image, once the account's rules allow it.
 
-        Reading options and URL takes most of the time of a picture that is in memory, so it is remembered for
+        Reading options and URL takes most of the time of an image that is in memory, so it is remembered for
         as long as the rules stay as they are.
         """
         asked = account, options_text, url
@@ -334,7 +334,7 @@ class ImageService:
 
     async def _load(
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
-    ) -> Picture:
+    ) -> ServedImage:
         try:
             async with asyncio.timeout(self._config.timeout_s), self._locks.held(key):
                 return await self._find_or_make(key, origin, asker, options, url, rules)
@@ -350,7 +350,7 @@ class ImageService:
 
     async def _find_or_make(
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
-    ) -> Picture:
+    ) -> ServedImage:
         renderer = self._renderer.name_of(options)
         kept = None
         if self._results.has(key):
@@ -358,7 +358,7 @@ class ImageService:
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.disk_hits += 1
             self._remember(key, kept)
-            return _picture(kept, is_hit=True)
+            return _served(kept, is_hit=True)
         await self._rates.take(asker, rules.quota)
         found = await self.sources.get(asker, url, rules.hosts)
         is_hit = kept is not None and kept[0].source == found.source.digest and not kept[0].lacks_faces
@@ -377,7 +377,7 @@ class ImageService:
         )
         self._remember(key, (head, body))
         await asyncio.to_thread(self._write_result, key, head, body)
-        return _picture((head, body), is_hit=is_hit)
+        return _served((head, body), is_hit=is_hit)
 
     def _made_time(self, head: ResultHead, found: FoundSource) -> float:
         """From when a result is fresh; for a shorter time where a better one may be had soon."""
@@ -397,7 +397,7 @@ class ImageService:
             body = msgspec.json.encode(_body(reply.description, faces))
             return _head(Format.JSON, body, source, faces), body
         if options.fit.is_face:
-            with self._workers.keeping_picture() as kept:
+            with self._workers.keeping_image() as kept:
                 look = Job("preview", self._limits, options, number=kept.number)
                 faces = await self._faces_or_none(origin, asker, source, look, kept)
                 job = Job("render", self._limits, options, faces or (), kept.number)
@@ -407,15 +407,15 @@ class ImageService:
         return _head(reply.format, body, source, faces), body
 
     async def _faces_or_none(
-        self, origin: Origin, asker: Asker, source: Source, look: Job, kept: KeptPicture | None
+        self, origin: Origin, asker: Asker, source: Source, look: Job, kept: KeptImage | None
     ) -> tuple[Face, ...] | None:
-        """The faces of a source; None where nobody can say. The picture is kept for whoever asks first."""
+        """The faces of a source; None where nobody can say. The image is kept for whoever asks first."""
         return await self._detections.run(
             source.digest, lambda: self._detect(origin, asker, source, look, kept), _PERSONAL
         )
 
     async def _detect(
-        self, origin: Origin, asker: Asker, source: Source, look: Job, kept: KeptPicture | None
+        self, origin: Origin, asker: Asker, source: Source, look: Job, kept: KeptImage | None
     ) -> tuple[Face, ...] | None:
         renderer = self._renderer.name_faces()
         known = None
@@ -450,12 +450,12 @@ class ImageService:
         _log.warning("faces_unavailable", extra={"reason": reason})
 
     async def _work(
-        self, origin: Origin, asker: Asker, job: Job, source: Source, kept: KeptPicture | None = None
+        self, origin: Origin, asker: Asker, job: Job, source: Source, kept: KeptImage | None = None
     ) -> tuple[JobReply, bytes]:
         """Give a job to the processes; a source that crashed some is not given to others for a while.
 
         With options that cost too much it is not tried again either; with others it is, or whoever names
-        costly options would take the picture from everybody else. Both are looked at again when the job's
+        costly options would take the image from everybody else. Both are looked at again when the job's
         turn has come: many may wait with the same source.
         """
         attempt = f"{source.digest} {job.task} {job.options.text()}"
@@ -528,9 +528,9 @@ def _outcome(error: BrokerError) -> str:
     return "refused" if error.status < 500 else "failed"
 
 
-def _picture(kept: tuple[ResultHead, bytes], *, is_hit: bool) -> Picture:
+def _served(kept: tuple[ResultHead, bytes], *, is_hit: bool) -> ServedImage:
     head, body = kept
-    return Picture(body, head.type, head.etag, is_hit)
+    return ServedImage(body, head.type, head.etag, is_hit)
 
 
 def _head(format_: Format, body: bytes, source: Source, faces: tuple[Face, ...] | None) -> ResultHead:

@@ -14,7 +14,7 @@ _EXPIRES = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a signed URL says beside the picture, as it was written."""
+    """What a signed URL says beside the image, as it was written."""
 
     expires: str
     signature: str
@@ -30,7 +30,7 @@ def left_s(given: Signature | None, now_s: float) -> int | None:
 def check_signature(
     keys: Iterable[str], account: str, options: str, url: str, given: Signature | None, now_s: float
 ) -> None:
-    """Raises ForbiddenUrl unless the picture is signed with one of the keys and not expired.
+    """Raises ForbiddenUrl unless the image is signed with one of the keys and not expired.
 
     The time that it takes does not tell how much of a wrong signature is right.
     """

@@ -1,15 +1,15 @@
 """Source images: fetched safely, and cached with their validators.
 
 A source is fresh for a while; after that it is asked for with the validators that its server gave (RFC 9110,
-section 13.1), and stays as it is when the server says so. A server that fails then does not take its pictures
+section 13.1), and stays as it is when the server says so. A server that fails then does not take its images
 with it: the old one is shown for some time (RFC 5861, section 4). Each source carries the digest of its
-bytes, which results and faces are tied to: they outlive a new fetch that brings the same picture. A source
+bytes, which results and faces are tied to: they outlive a new fetch that brings the same image. A source
 also has the servers over which it came, each of which is judged again before a kept one is used: by the rules
 of whoever asks, and by those of this process.
 
 The bytes of all sources that a process holds are counted, those that are still arriving too. What does not
 fit is refused at once, and so is what would be one fetch too many, of all or of one host: a server that is
-slow on purpose takes the places of its own pictures only.
+slow on purpose takes the places of its own images only.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class SourceHead(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Source:
-    """A source picture; its bytes count as held for as long as this object lives. `digest` names them.
+    """A source image; its bytes count as held for as long as this object lives. `digest` names them.
 
     They are on disk, as a rule, and in the memory of nobody but the system, which may need it for others.
     """
@@ -118,7 +118,7 @@ class Sources:
     Args:
         cache, locks: shared with other processes. The locks are of this class alone.
         clock: of all nodes alike. It says how old a source is, so a wrong one costs a fetch and never shows a
-            wrong picture.
+            wrong image.
         forget: called in a thread with the digest of a source that was purged, for what is kept by digests.
     """
 
@@ -142,12 +142,12 @@ class Sources:
         self._usage = usage
         self._forget = forget
         self._single_flight: SingleFlight[tuple[str, int, HostRules], FoundSource] = SingleFlight()
-        waiting = Shares(config.waiting, "too many pictures wait to be fetched")
+        waiting = Shares(config.waiting, "too many images wait to be fetched")
         self._hosts = TurnsByKey(config.fetches_per_host, waiting)
         self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
         self._all = Turns(config.fetches, waiting)
         self._failing: TtlCache[str, bool] = TtlCache(clock, config.retry_s, _FAILING_SOURCES)
-        self.memory = Shares(config.memory_bytes, "too many pictures are being processed")
+        self.memory = Shares(config.memory_bytes, "too many images are being processed")
         self.fetched = 0
 
     async def get(self, asker: Asker, url: str, rules: HostRules) -> FoundSource:
@@ -155,7 +155,7 @@ class Sources:
 
         Raises:
             InvalidUrl, ForbiddenUrl: the URL is malformed, or not for us to ask.
-            UpstreamFailed, UpstreamTimeout: no picture could be had.
+            UpstreamFailed, UpstreamTimeout: no image could be had.
             Unavailable: too many are fetched or held.
         """
         rules.check(url)

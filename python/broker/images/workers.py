@@ -1,14 +1,14 @@
 """The decoder processes, seen from the process that uses them.
 
-Each takes one job at a time, so a crash concerns one picture and no other. That picture is tried once more,
-in a new process: the one before may have been damaged by an earlier picture, or ended by a machine short of
-memory. A picture that crashes the new one, too, is to blame. They are forked (`forks`) when they are first
-needed. A process whose job takes too much processor time is ended, and the picture with these options is to
+Each takes one job at a time, so a crash concerns one image and no other. That image is tried once more,
+in a new process: the one before may have been damaged by an earlier image, or ended by a machine short of
+memory. An image that crashes the new one, too, is to blame. They are forked (`forks`) when they are first
+needed. A process whose job takes too much processor time is ended, and the image with these options is to
 blame at once. One that takes too long by the clock, or whose job is cancelled, is ended too, whatever it does
-or waits for; but a machine that has no time for it says nothing of the picture. Each is exchanged after so
+or waits for; but a machine that has no time for it says nothing of the image. Each is exchanged after so
 many jobs or so much memory, since decoders leak and heaps fragment.
 
-From a preview to the crop that follows, its process keeps the decoded picture, and meanwhile takes other jobs
+From a preview to the crop that follows, its process keeps the decoded image, and meanwhile takes other jobs
 if no other process is free. If it is busy when the crop comes, or has ended, another one decodes the source.
 
 Jobs of accounts and addresses take turns (`turns`), and beyond their share of those that may wait callers
@@ -51,8 +51,8 @@ def _refuse_nothing() -> None:
 
 
 @dataclass(slots=True)
-class KeptPicture:
-    """Where a decoded picture is between two jobs of a request, if it is anywhere.
+class KeptImage:
+    """Where a decoded image is between two jobs of a request, if it is anywhere.
 
     Attributes:
         number: that its jobs bear.
@@ -88,10 +88,10 @@ class WorkerConfig:
         memory_bytes: private memory of each, over which its job fails.
         job_s: processor time that a job may take.
         wall_s: time of a job by the clock, with its waiting for room; a request's, since nobody waits longer.
-        pixels: that may be decoded at the same time; a larger picture is decoded alone.
+        pixels: that may be decoded at the same time; a larger image is decoded alone.
         jobs: after which a process is exchanged, or when it has held over `recycle_bytes`.
         shrinks_fast: whether a JPEG's decoder does as much of the shrinking as it can.
-        kept_idle_s: for which an idle process keeps decoded pictures; a detector is waited for half as long.
+        kept_idle_s: for which an idle process keeps decoded images; a detector is waited for half as long.
     """
 
     processes: int = 3
@@ -120,14 +120,14 @@ class Workers:
         self._idle: list[_Worker] = []
         self._started: set[_Worker] = set()
         self._is_closed = False
-        waiting = Shares(config.waiting, "too many pictures wait to be processed")
+        waiting = Shares(config.waiting, "too many images wait to be processed")
         self._turns = Turns(config.processes, waiting)
         self._numbers = count(1)
 
     @contextmanager
-    def keeping_picture(self) -> Iterator[KeptPicture]:
-        """For the jobs of one request, one after the other; once it ends no process keeps the picture."""
-        kept = KeptPicture(next(self._numbers))
+    def keeping_image(self) -> Iterator[KeptImage]:
+        """For the jobs of one request, one after the other; once it ends no process keeps the image."""
+        kept = KeptImage(next(self._numbers))
         try:
             yield kept
         finally:
@@ -138,7 +138,7 @@ class Workers:
         job: Job,
         source: BodyFile,
         asker: Asker = NOBODY,
-        kept: KeptPicture | None = None,
+        kept: KeptImage | None = None,
         check: Callable[[], None] = _refuse_nothing,
     ) -> tuple[JobReply, bytes]:
         """The reply to a job and the bytes of its result.
@@ -146,11 +146,11 @@ class Workers:
         Safe to cancel: a job that has not begun never does, and one that runs ends with its process.
 
         Args:
-            kept: whose number the job bears. The process that has the picture gets the job if it is free.
+            kept: whose number the job bears. The process that has the image gets the job if it is free.
             check: called when its turn has come; raises to refuse it, for what has become known meanwhile.
 
         Raises:
-            DecoderEnded: the picture crashed two processes.
+            DecoderEnded: the image crashed two processes.
             TooCostly: it takes too much processor time with these options.
             UnprocessableImage: it is broken or over a limit.
             Unavailable: too many jobs wait, no process can be started or none gets time, or the pool closes.
@@ -179,7 +179,7 @@ class Workers:
             worker.end()
 
     async def _run_in_time(
-        self, job: Job, source: BodyFile, kept: KeptPicture | None
+        self, job: Job, source: BodyFile, kept: KeptImage | None
     ) -> tuple[JobReply, bytes]:
         """Run a job in a thread. It has ended, and with it its place is free, when this returns."""
         loop = asyncio.get_running_loop()
@@ -194,10 +194,10 @@ class Workers:
             raise
         finally:
             timer.cancel()
-            del done  # else an error, whose traceback has this frame, would hold itself and the picture
+            del done  # else an error, whose traceback has this frame, would hold itself and the image
 
     def _run(
-        self, job: Job, source: BodyFile, leash: "_Leash", kept: KeptPicture | None
+        self, job: Job, source: BodyFile, leash: "_Leash", kept: KeptImage | None
     ) -> tuple[JobReply, bytes]:
         try:
             return self._try(self._take(None if kept is None else kept.worker), job, source, leash, kept)
@@ -209,7 +209,7 @@ class Workers:
             raise DecoderEnded("the image cannot be processed", log_text=crashed.reason) from crashed
 
     def _try(
-        self, worker: "_Worker", job: Job, source: BodyFile, leash: "_Leash", kept: KeptPicture | None
+        self, worker: "_Worker", job: Job, source: BodyFile, leash: "_Leash", kept: KeptImage | None
     ) -> tuple[JobReply, bytes]:
         """Run a job in a process, which this gives back. Raises _Crashed."""
         is_usable = False
@@ -257,7 +257,7 @@ class Workers:
                 worker = self._idle.pop()
                 if worker.is_alive():
                     return worker
-                # A machine short of memory has ended it; no picture is to blame.
+                # A machine short of memory has ended it; no image is to blame.
                 self._started.discard(worker)
                 worker.end()
         return self._start()
@@ -280,7 +280,7 @@ class Workers:
     def _give_back(self, worker: "_Worker", *, is_usable: bool) -> None:
         with self._lock:
             if is_usable and not self._is_closed:
-                # The last one is taken first; who keeps a picture had better be free when its crop comes.
+                # The last one is taken first; who keeps an image had better be free when its crop comes.
                 self._idle.insert(0 if worker.is_keeping else len(self._idle), worker)
                 return
             self._started.discard(worker)
@@ -294,8 +294,8 @@ class _Worker:
         self.process = process
         self._config = config
         self._jobs = 0
-        self.is_keeping = False  # the picture of its last job
-        self._unwanted: deque[int] = deque()  # numbers of pictures that it may keep and nobody will ask for
+        self.is_keeping = False  # the image of its last job
+        self._unwanted: deque[int] = deque()  # numbers of images that it may keep and nobody will ask for
         self._socket = process.connection
         self._connection: Connection[bytes, bytes] = Connection(os.dup(self._socket.fileno()))
 
@@ -319,7 +319,7 @@ class _Worker:
             return reply, receive_result(self._socket, MAX_RESULT_BYTES)
 
     def forget(self, number: int) -> None:
-        """Have the process keep this picture no longer than until its next job. For any thread."""
+        """Have the process keep this image no longer than until its next job. For any thread."""
         self._unwanted.append(number)
 
     def is_alive(self) -> bool:
@@ -365,7 +365,7 @@ class _Room:
 
     @contextmanager
     def taken(self, pixels: int, leash: "_Leash") -> Iterator[None]:
-        """Hold room for `pixels`, or all of it for a larger picture. Raises TimeoutError once it is ended."""
+        """Hold room for `pixels`, or all of it for a larger image. Raises TimeoutError once it is ended."""
         pixels, me = min(max(pixels, 0), self._size), object()
         with self._changed:
             self._queue.append(me)

@@ -28,7 +28,7 @@ Must come back within seconds, whatever is wrong.
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """How the parts are. Those of pictures do not affect readiness, and maintenance does not."""
+    """How the parts are. Those of images do not affect readiness, and maintenance does not."""
 
     parts: Mapping[str, str]
     images: str
@@ -73,7 +73,7 @@ class ProductHealth:
         return await self._runs.run(None, self._checks)
 
     async def report(self) -> HealthReport:
-        """These parts, and those of pictures. Raises Unavailable once closed."""
+        """These parts, and those of images. Raises Unavailable once closed."""
         parts, images, faces = await asyncio.gather(
             self.check(),
             read_image_state(self._settings, self._clock),

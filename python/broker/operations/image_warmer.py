@@ -1,11 +1,11 @@
 """Produces images in advance, by requesting them from the image proxy.
 
-So a picture is made as a viewer's would be, by whichever replica the ingress chooses; the first one starts
+So an image is made as a viewer's would be, by whichever replica the ingress chooses; the first one starts
 where there is none. Besides those who ask for it, published events are read for URLs, at the fields that the
 settings name. That never delays a publish: a URL is put in a queue when the event has been committed, and
 what finds the queue full is dropped and counted.
 
-A picture may have been purged a moment ago, for the same change that asks for it now. So each request names
+An image may have been purged a moment ago, for the same change that asks for it now. So each request names
 the newest purge, which the replica has to know before it answers from a cache (`purge_notices`).
 """
 
@@ -30,7 +30,7 @@ from broker.metrics import catalogue
 from broker.metrics.counts import Count, Sample
 from broker.settings import SettingError, Settings
 
-_AT_ONCE = 4  # pictures of one request, or of all events
+_AT_ONCE = 4  # images of one request, or of all events
 _QUEUE = 1_000
 _EVENT_URLS = 20  # of one event
 _EVENT_VALUES = 300  # of one event that are looked at: 40 µs for a line-up, 0.4 ms at worst
@@ -39,16 +39,16 @@ _URL_CHARACTERS = 2_048
 _RECENT = 10_000
 _RECENT_S = 300.0  # as long as an error is remembered
 _SIGNED_S = 600  # a signature of our own is good for
-_SPARE_S = 5.0  # beyond what a picture may take, until its error is here
+_SPARE_S = 5.0  # beyond what an image may take, until its error is here
 
 _log = logging.getLogger(__name__)
 
-WantedPicture = tuple[str, str]
-"""URL and options of a picture."""
+WantedImage = tuple[str, str]
+"""URL and options of an image."""
 
 
 class Told(NamedTuple):
-    """What a request for a picture was answered."""
+    """What a request for an image was answered."""
 
     status: int
     error: str | None = None
@@ -59,7 +59,7 @@ _TOO_LATE = Told(Unavailable.status, Unavailable.name)
 
 
 def check_options(settings: Settings) -> None:
-    """Raises SettingError for options that no picture can have; presets are the accounts' own."""
+    """Raises SettingError for options that no image can have; presets are the accounts' own."""
     for options in settings.images_warm_options.split():
         if "preset=" not in options:
             try:
@@ -101,7 +101,7 @@ class ImageWarmer:
 
     @property
     def is_on(self) -> bool:
-        """Whether published events are read for pictures."""
+        """Whether published events are read for images."""
         return bool(self._fields)
 
     async def close(self) -> None:
@@ -110,11 +110,11 @@ class ImageWarmer:
             await self._http.aclose()
 
     def figures(self) -> Iterator[Sample]:
-        """What became of the pictures of events."""
+        """What became of the images of events."""
         yield from self._count.samples()
 
     def note(self, account: str, events: Sequence[Mapping[str, Any] | None]) -> None:
-        """Have the pictures of committed events made soon; returns at once and raises nothing.
+        """Have the images of committed events made soon; returns at once and raises nothing.
 
         Args:
             events: their metadata. Only so many of their values are looked at.
@@ -147,8 +147,8 @@ class ImageWarmer:
             for _ in range(_AT_ONCE):
                 tasks.create_task(self._make_noted())
 
-    async def warm(self, account: str, wanted: Sequence[WantedPicture]) -> list[Told]:
-        """Have pictures made; returns what each is answered, those that take too long as unavailable.
+    async def warm(self, account: str, wanted: Sequence[WantedImage]) -> list[Told]:
+        """Have images made; returns what each is answered, those that take too long as unavailable.
 
         Raises:
             Unavailable: the account's rules are not known, or the database is unavailable.
@@ -181,7 +181,7 @@ class ImageWarmer:
                 )
 
     async def _ask_anew(self, account: str, url: str, options: str) -> Told:
-        """Ask for the picture of an event, which may have been purged while it was queued."""
+        """Ask for the image of an event, which may have been purged while it was queued."""
         try:
             purge = await self._newest_purge()
         except Unavailable as error:
@@ -189,7 +189,7 @@ class ImageWarmer:
         return await self._ask(account, url, options, purge)
 
     async def _ask(self, account: str, url: str, options: str, purge: int) -> Told:
-        """Ask for a picture without its bytes; an error is asked for again, for its name."""
+        """Ask for an image without its bytes; an error is asked for again, for its name."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 target = await self._target(account, url, options)

@@ -1,6 +1,6 @@
 """Images: purging caches, and producing images in advance.
 
-The pictures themselves are served by an application of their own, see `broker.rest.images`.
+The images themselves are served by an application of their own, see `broker.rest.images`.
 """
 
 from typing import Annotated
@@ -17,21 +17,21 @@ from broker.storage.image_purges import ALL
 
 MAX_URL_CHARACTERS = 8_192  # a head of HTTP takes no more
 MAX_OPTIONS_CHARACTERS = 200
-MAX_PICTURES = 20  # of one request: they may take two seconds each
+MAX_IMAGES = 20  # of one request: they may take two seconds each
 
 SourceUrl = Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARACTERS)]
 OptionsText = Annotated[str, Field(min_length=1, max_length=MAX_OPTIONS_CHARACTERS)]
 
 
 class PurgeParams(Model):
-    """Either the URL of a source, as pictures name it in `url`, or everything of the account."""
+    """Either the URL of a source, as images name it in `url`, or everything of the account."""
 
     url: SourceUrl | None = None
     all: bool | None = None
 
 
 class WarmParams(Model):
-    """Sources, and what to make of each; one picture for each pair."""
+    """Sources, and what to make of each; one image for each pair."""
 
     urls: Annotated[list[SourceUrl], FIRST_FAULT, Field(min_length=1)]
     options: Annotated[
@@ -41,7 +41,7 @@ class WarmParams(Model):
     ] = None
 
 
-class WarmedPicture(Model):
+class WarmedImage(Model):
     """What a viewer would be answered now."""
 
     url: str
@@ -50,10 +50,10 @@ class WarmedPicture(Model):
     error: Annotated[str | None, Field(description="Name of the error, null without one.")]
 
 
-class WarmedPictures(Model):
-    """The pictures, in the order of `urls`, those of one URL in the order of `options`."""
+class WarmedImages(Model):
+    """The images, in the order of `urls`, those of one URL in the order of `options`."""
 
-    pictures: list[WarmedPicture]
+    images: list[WarmedImage]
 
 
 async def _purge(context: Context, params: PurgeParams) -> None:
@@ -63,22 +63,22 @@ async def _purge(context: Context, params: PurgeParams) -> None:
     await context.services.image_purges.add(context.principal.account, source)
 
 
-async def _warm(context: Context, params: WarmParams) -> WarmedPictures:
+async def _warm(context: Context, params: WarmParams) -> WarmedImages:
     urls = [_checked(url, f"urls[{place}]") for place, url in enumerate(params.urls)]
     wanted = [(url, options) for url in urls for options in params.options or ["-"]]
-    if len(wanted) > MAX_PICTURES:
-        raise PayloadTooLarge.of_field("urls", f"must not make over {MAX_PICTURES} pictures with options")
+    if len(wanted) > MAX_IMAGES:
+        raise PayloadTooLarge.of_field("urls", f"must not make over {MAX_IMAGES} images with options")
     made = await context.services.image_warmer.warm(context.principal.account, wanted)
-    return WarmedPictures(
-        pictures=[
-            WarmedPicture(url=url, options=options, status=told.status, error=told.error)
+    return WarmedImages(
+        images=[
+            WarmedImage(url=url, options=options, status=told.status, error=told.error)
             for (url, options), told in zip(wanted, made, strict=True)
         ]
     )
 
 
 def _checked(url: str, field: str) -> str:
-    """The URL, if a picture could have it. Raises InvalidRequest."""
+    """The URL, if an image could have it. Raises InvalidRequest."""
     try:
         parse_url(url)
     except BrokerError as error:
@@ -110,7 +110,7 @@ OPERATIONS = of_resource(
         route=Route(
             "POST",
             "/images/warm",
-            description=f"At most {MAX_PICTURES} pictures, the pairs of `urls` and `options`. Answers when"
+            description=f"At most {MAX_IMAGES} images, the pairs of `urls` and `options`. Answers when"
             " they are there, with the status that each has; those that take too long are 503.",
             ends_with_client=True,
         ),

@@ -68,7 +68,7 @@ class ImageSeriesParams(Model):
 
 
 class ImageSeriesPoint(Model):
-    """What became of pictures in one interval from `time` on."""
+    """What became of images in one interval from `time` on."""
 
     time: Time
     images: Annotated[int, Field(description="Image requests.")]

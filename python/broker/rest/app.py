@@ -14,7 +14,7 @@ import orjson
 from broker.domain.strict_json import may_have
 from broker.domain.users import Principal
 from broker.errors import InvalidRequest, MethodNotAllowed, NotFound, Unavailable
-from broker.image_urls import PREFIX as PICTURES
+from broker.image_urls import PREFIX as IMAGES
 from broker.metrics import catalogue, page
 from broker.metrics.counts import Sample
 from broker.operations.context import Context
@@ -65,8 +65,8 @@ _ACCOUNTS = 1_000  # remembered at a time
 _HOSTS = 1_000
 _HOST_BYTES = 256  # a stranger does not fill the memory with longer ones
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
-_PICTURES = f"{PICTURES}/".encode()
-_PICTURES_S = 2
+_IMAGES = f"{IMAGES}/".encode()
+_IMAGES_S = 2
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
 _FOR_OPERATORS = {"readyz", "metrics"}
@@ -275,8 +275,8 @@ class RestApp(Door):
             await self._serve_document(self._documents[name], method, exchange)
             return
         # The ingress leads this path, as it was written, to an application of its own while there is one.
-        if (path + b"/").startswith(_PICTURES):
-            raise Unavailable("the image proxy is not available", retry_after_s=_PICTURES_S)
+        if (path + b"/").startswith(_IMAGES):
+            raise Unavailable("the image proxy is not available", retry_after_s=_IMAGES_S)
         if segments == [""]:
             await self._serve_start(method, headers, exchange)
             return

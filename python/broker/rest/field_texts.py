@@ -83,7 +83,6 @@ _TEXTS = {
     "otherVotes": "The votes of all other networks.",
     "password": "The user's password; never returned.",
     "patch": "A JSON Merge Patch or a JSON Patch.",
-    "pictures": "The pictures, in the order of `urls`.",
     "polls": "The polls, in the order in which their first votes came.",
     "producersOnline": "Who pinged or published in the last two minutes.",
     "program": "The program, as it is now.",
@@ -122,7 +121,7 @@ _TEXTS = {
     "targetId": "The id of what was changed.",
     "targetType": "The kind of resource that was changed.",
     "time": "When it happened, in UTC.",
-    "timecode": f"Where the event belongs in the picture, {_MS}.",
+    "timecode": f"Where the event belongs in the video, {_MS}.",
     "timestamp": f"When it happened, {_MS}.",
     "title": "A title for people.",
     "to": "The end of the range.",
@@ -158,7 +157,7 @@ _IN_MODELS = {
     "FaceHealth.models": "The models in use, or why there are none.",
     "FaceHealth.providers": "What computes on the node that replies; empty while nobody asks for faces.",
     "Health.faces": "How face detection is.",
-    "Health.images": "`ok`, or why no pictures are made; `unknown` where nothing says so.",
+    "Health.images": "`ok`, or why no images are made; `unknown` where nothing says so.",
     "Health.maintenance": "That changes are refused, and why; null while they are accepted.",
     "Health.parts": "The parts that the broker needs, by name: each `ok`, or what is wrong with it.",
     "Health.status": "`ok` when every part of `parts` is.",
@@ -179,6 +178,7 @@ _IN_MODELS = {
     "TopProgramResource.events": "Events published in the last hour.",
     "UpdatedItem.seq": "The position of the change; the event's own is where it was published.",
     "Visitor.expires": f"Until when the visitor is accepted, {_MS}.",
+    "WarmedImages.images": "The images, in the order of `urls`.",
 }
 
 _ELSE_IN = {"ReportParams": "Passed to Matomo's Reporting API as it is."}

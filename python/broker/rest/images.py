@@ -1,6 +1,6 @@
 """The HTTP application of the image proxy: `GET /api/v2/imgproxy/{account}/{options}?url=…`.
 
-It is an application of its own, beside the API's, so that the bytes of pictures pass no process of the API.
+It is an application of its own, beside the API's, so that the bytes of images pass no process of the API.
 No token is needed: what an account allows stands in its rules. Where they demand signed URLs, the query has
 `expires` and `signature` too (`broker.image_urls`); nobody is told to keep a reply beyond that expiry.
 """
@@ -20,7 +20,7 @@ from broker.ids import IdSource
 from broker.image_urls import PREFIX
 from broker.images.errors import InvalidImageUrl
 from broker.images.purge_notices import HEADER, read_notice
-from broker.images.service import Picture
+from broker.images.service import ServedImage
 from broker.images.signatures import Signature, left_s
 from broker.images.usage import UsageCounter
 from broker.metrics import catalogue
@@ -36,7 +36,7 @@ from broker.settings import Settings
 
 _METHODS = "GET, HEAD, OPTIONS"
 REQUESTS = 4_096
-"""Requests at a time; one that waits for its picture holds some 20 KB."""
+"""Requests at a time; one that waits for its image holds some 20 KB."""
 _MAX_PARAMETERS = 10
 _PARAMETERS = {"url", "expires", "signature"}
 _QUERIES = 4_096  # that are remembered, of at most so many bytes each
@@ -59,12 +59,12 @@ _PREFLIGHT: tuple[RawHeader, ...] = (
 
 
 class Get(Protocol):
-    """Where pictures come from."""
+    """Where images come from."""
 
     async def __call__(
         self, asker: Asker, options_text: str, url: str, signature: Signature | None
-    ) -> Picture:
-        """A picture; see `ImageService.get`."""
+    ) -> ServedImage:
+        """An image; see `ImageService.get`."""
         ...
 
 
@@ -94,7 +94,7 @@ class ImageApp(Door):
         self._know_purges = know_purges
         self._usage = usage
         self._sent_bytes = 0
-        self._shares = Shares(REQUESTS, "too many pictures are being asked for")
+        self._shares = Shares(REQUESTS, "too many images are being asked for")
 
     async def serve(
         self,
@@ -104,7 +104,7 @@ class ImageApp(Door):
         receive: Receive,
         exchange: Exchange,
     ) -> None:
-        """Answer with a picture."""
+        """Answer with an image."""
         del receive
         segments = split_path((scope.get("raw_path") or scope["path"].encode())[len(PREFIX) :])
         if len(segments) != 2 or not is_account_name(segments[0]):
@@ -125,17 +125,17 @@ class ImageApp(Door):
             if purges is not None:
                 await self._know_purges(purges)
             try:
-                picture = await self._get(asker, options, url, signature)
+                served = await self._get(asker, options, url, signature)
             except BrokerError:
                 exchange.error_cache = _ERROR_CACHE % self._at_most(_ERROR_S, signature)
                 raise
-        extra = self._headers_of(picture, signature)
-        await exchange.representation(picture.body, picture.type, picture.etag, extra)
+        extra = self._headers_of(served, signature)
+        await exchange.representation(served.body, served.type, served.etag, extra)
         self._sent_bytes += exchange.sent_bytes
         self._usage.count_images(account, ImagesUsed(sent_bytes=exchange.sent_bytes))
 
-    def _headers_of(self, picture: Picture, signature: Signature | None) -> tuple[RawHeader, ...]:
-        headers = _HIT if picture.is_hit else _MISS
+    def _headers_of(self, served: ServedImage, signature: Signature | None) -> tuple[RawHeader, ...]:
+        headers = _HIT if served.is_hit else _MISS
         if signature is None:
             return headers
         times = self._at_most(_KEPT_S, signature), self._at_most(_SHARED_S, signature)

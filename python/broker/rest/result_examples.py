@@ -234,8 +234,8 @@ _EXAMPLES: dict[Any, Any] = {
             }
         ]
     },
-    images.WarmedPictures: {
-        "pictures": [
+    images.WarmedImages: {
+        "images": [
             {
                 "url": "https://cdn.example.com/players/kim.jpg",
                 "options": "w=400,h=400,fit=face",

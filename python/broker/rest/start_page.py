@@ -10,7 +10,7 @@ from html import escape
 import orjson
 
 from broker import __version__
-from broker.image_urls import PREFIX as PICTURES
+from broker.image_urls import PREFIX as IMAGES
 from broker.rest.headers import RawHeader
 from broker.rest.request import JSON_TYPE, Headers, negotiate
 from broker.rest.routing import PREFIX
@@ -53,7 +53,7 @@ ENTRIES = (
     ),
     StartPageEntry("keys", "/.well-known/jwks.json", "The public keys of access tokens."),
     StartPageEntry("api", _API, "Below this path is the API; a token comes from POST /token.", is_page=False),
-    StartPageEntry("pictures", PICTURES, "Below this path pictures are resized and cropped.", is_page=False),
+    StartPageEntry("images", IMAGES, "Below this path images are resized and cropped.", is_page=False),
 )
 
 _STYLE = """

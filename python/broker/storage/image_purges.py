@@ -1,7 +1,7 @@
 """Purges of images in PostgreSQL.
 
-A purge is a number above all before it. Whoever makes a picture notes the highest number that it knows; the
-picture is gone once there is a purge of its source with a higher one. So a purge reaches every cache, of
+A purge is a number above all before it. Whoever makes an image notes the highest number that it knows; the
+image is gone once there is a purge of its source with a higher one. So a purge reaches every cache, of
 nodes that are away too, without being sent to any.
 """
 

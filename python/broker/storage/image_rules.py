@@ -30,7 +30,7 @@ class StoredImageRules:
     """The rules of one account as they were written.
 
     Attributes:
-        hosts: that pictures come from; none means any public one.
+        hosts: that images come from; none means any public one.
         presets: name → options.
         signing_keys: newest first; none takes unsigned URLs.
         quota: the account's, of images made a minute; None where it was not asked for or there is none.

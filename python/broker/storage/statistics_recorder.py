@@ -51,7 +51,7 @@ class Recorder:
             self.tally.count(now_ms, subject, responses=responses, impressions=impressions)
 
     def count_images(self, account: str, used: ImagesUsed) -> None:
-        """Count what became of an account's pictures."""
+        """Count what became of an account's images."""
         self.tally.count_images(self._clock.now_ms(), account, used)
 
     async def run(self) -> None:

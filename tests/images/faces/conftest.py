@@ -49,8 +49,8 @@ def tiny(built: Callable[[str], BuiltModels], cpu: Runtime) -> BuiltNet:
 @pytest.fixture(scope="session")
 def astronaut() -> Pixels:
     """512 × 512; one face, whose nose is at about (223, 127)."""
-    picture: Pixels = data.astronaut()
-    return picture
+    image: Pixels = data.astronaut()
+    return image
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +67,8 @@ def portrait() -> Pixels:
 
 def photograph(name: str) -> Pixels:
     path = str(files("insightface") / "data" / "images" / name)
-    picture: Pixels = np.asarray(pyvips.Image.thumbnail(path, 640, height=640, size="down")[:3].copy_memory())
-    return picture
+    image: Pixels = np.asarray(pyvips.Image.thumbnail(path, 640, height=640, size="down")[:3].copy_memory())
+    return image
 
 
 __all__ = ["BUILT", "PACKAGE"]

@@ -2,7 +2,7 @@
 //
 //   node reference.cjs PACKAGE ASTRONAUT > all.json
 //
-// PACKAGE is the unpacked npm package, ASTRONAUT scikit-image's picture as 512 × 512 × 3 bytes. The detectors and the
+// PACKAGE is the unpacked npm package, ASTRONAUT scikit-image's photograph as 512 × 512 × 3 bytes. The detectors and the
 // landmarks get parts of it in the size that they take, so nothing is resized. reference.json keeps the 30 best
 // anchors and every 170th of the SSD detector's, all of the tiny one's above 0.001, and all landmarks.
 const fs = require("fs");

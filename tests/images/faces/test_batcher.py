@@ -149,7 +149,7 @@ def test_an_item_after_closing_is_refused() -> None:
     asyncio.run(main())
 
 
-def test_pictures_that_wait_are_told_apart() -> None:
+def test_images_that_wait_are_told_apart() -> None:
     """Equality of arrays is an array, so a waiting item is known by who waits for it."""
 
     async def main() -> None:

@@ -6,7 +6,7 @@ from broker.images.faces.built_net import BuiltNet
 from broker.images.faces.resampling import Pixels, resize
 from broker.images.geometry import Face
 
-# Noses in insightface's group picture, from left to right, read off by eye.
+# Noses in insightface's group photograph, from left to right, read off by eye.
 NOSES = [(58, 169), (151, 114), (253, 182), (385, 217), (460, 76), (583, 174)]
 
 
@@ -39,14 +39,14 @@ def test_tiny_finds_most_and_is_right_about_them(tiny: BuiltNet, friends: Pixels
     assert max(errors) < 8
 
 
-def test_a_face_that_fills_the_picture_is_found(ssd: BuiltNet, tiny: BuiltNet, portrait: Pixels) -> None:
+def test_a_face_that_fills_the_image_is_found(ssd: BuiltNet, tiny: BuiltNet, portrait: Pixels) -> None:
     for net in (ssd, tiny):
         ((face,),) = net.find([portrait])
         assert face.height > 80
         assert np.hypot(face.nose.x - 61, face.nose.y - 79) < 8
 
 
-def test_a_picture_of_any_shape_is_looked_at(tiny: BuiltNet, astronaut: Pixels) -> None:
+def test_an_image_of_any_shape_is_looked_at(tiny: BuiltNet, astronaut: Pixels) -> None:
     wide = astronaut[60:260]
     tall = astronaut[:, 150:300]
     shapes = [wide, tall, astronaut[:1], astronaut[:, :1], astronaut[:1, :1]]
@@ -57,10 +57,10 @@ def test_a_picture_of_any_shape_is_looked_at(tiny: BuiltNet, astronaut: Pixels) 
     assert abs(found[1][0].nose.x - 73) < 8
 
 
-def test_pictures_of_a_batch_do_not_mix(tiny: BuiltNet, friends: Pixels, astronaut: Pixels) -> None:
+def test_images_of_a_batch_do_not_mix(tiny: BuiltNet, friends: Pixels, astronaut: Pixels) -> None:
     empty: Pixels = np.zeros((40, 30, 3), np.uint8)
     together = tiny.find([astronaut, empty, friends])
-    assert together == [tiny.find([picture])[0] for picture in (astronaut, empty, friends)]
+    assert together == [tiny.find([image])[0] for image in (astronaut, empty, friends)]
     assert together[1] == ()
 
 
@@ -71,5 +71,5 @@ def test_a_face_is_found_where_it_is_in_a_larger_copy(ssd: BuiltNet, astronaut: 
     assert abs(small.scaled(2).nose.y - large.nose.y) < 10
 
 
-def test_no_picture_is_no_face(tiny: BuiltNet) -> None:
+def test_no_image_is_no_face(tiny: BuiltNet) -> None:
     assert tiny.find([]) == []

@@ -46,7 +46,7 @@ def test_the_surest_come_first_and_the_unsure_not_at_all() -> None:
     ]
 
 
-def test_shares_are_of_the_longer_side_and_boxes_end_at_the_picture() -> None:
+def test_shares_are_of_the_longer_side_and_boxes_end_at_the_image() -> None:
     assert picked([[-0.1, 0.25, 0.5, 0.75]], [1], Size(400, 200)) == [(0, 100, 200, 100, 1)]
 
 

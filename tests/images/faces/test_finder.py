@@ -15,18 +15,16 @@ from broker.images.service import FaceFinder
 TINY = FacesConfig(detector="tiny", threads=1, timeout_s=60)
 
 
-def size_of(picture: Pixels) -> Size:
-    return Size(picture.shape[1], picture.shape[0])
+def size_of(image: Pixels) -> Size:
+    return Size(image.shape[1], image.shape[0])
 
 
 def test_many_at_once_get_their_own_faces(astronaut: Pixels, friends: Pixels) -> None:
     async def main() -> None:
         finder: FaceFinder = LocalFaceFinder(TINY)
         assert isinstance(finder, LocalFaceFinder)
-        pictures = [astronaut, friends, astronaut[:100, :100], friends]
-        found = await asyncio.gather(
-            *(finder.find(size_of(picture), picture.tobytes()) for picture in pictures)
-        )
+        images = [astronaut, friends, astronaut[:100, :100], friends]
+        found = await asyncio.gather(*(finder.find(size_of(image), image.tobytes()) for image in images))
         await finder.close()
         assert [len(faces) for faces in found] == [1, len(found[1]), 0, len(found[1])]
         assert len(found[1]) >= 4

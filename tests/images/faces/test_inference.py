@@ -28,7 +28,7 @@ def test_a_gpu_is_preferred_where_it_may_be_used() -> None:
     ("available", "may_use_gpu"),
     [([CUDA, CPU], False), ([CPU], True), (["AzureExecutionProvider", CPU], True)],
 )
-def test_else_the_cpu_takes_pictures_one_by_one(available: list[str], may_use_gpu: bool) -> None:
+def test_else_the_cpu_takes_images_one_by_one(available: list[str], may_use_gpu: bool) -> None:
     runtime = choose_runtime(available, may_use_gpu=may_use_gpu, threads=3)
     assert runtime == Runtime(("CPUExecutionProvider",), (1,), 3)
     assert not runtime.is_gpu
@@ -58,7 +58,7 @@ def test_the_provider_that_computes_is_told(built: Callable[[str], BuiltModels],
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider:UserWarning")
-def test_where_cuda_cannot_be_loaded_the_cpu_takes_pictures_one_by_one(
+def test_where_cuda_cannot_be_loaded_the_cpu_takes_images_one_by_one(
     built: Callable[[str], BuiltModels],
 ) -> None:
     network = Network(built("ssd").landmarks, choose_runtime([CUDA, CPU], may_use_gpu=True, threads=1))

@@ -331,7 +331,7 @@ describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
     await page.close();
   });
 
-  test("a timeline tells events when the picture is there, and again after a seek", async () => {
+  test("a timeline tells events when the video is there, and again after a seek", async () => {
     const programId = await makeProgram(admin);
     const start = 1_784_484_000_000;
     const events = [0, 10, 20, 30].map((s) => ({

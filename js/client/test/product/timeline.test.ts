@@ -1,4 +1,4 @@
-/** Events in time with the picture, against a real instance. */
+/** Events in time with the video, against a real instance. */
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import { WebSocket } from "ws";
@@ -10,7 +10,7 @@ after(() => admin.close());
 
 const START = 1_784_484_000_000;
 
-/** Publishes an event that belongs to second `second` of the picture, and is named by its metadata. */
+/** Publishes an event that belongs to second `second` of the video, and is named by its metadata. */
 async function show(programId: string, name: string, second: number): Promise<string> {
   const body = { event: "Goal#show", timecode: START + second * 1_000, metadata: { name } };
   const made = await admin.request("POST", "/programs/{programId}/events", { path: { programId }, body });
@@ -73,7 +73,7 @@ const isTold = (viewer: { told: unknown[] }, name: string) =>
   until(() => viewer.told.includes(name), `${name} after ${viewer.told}`);
 
 describe("timelines", { concurrency: 5, timeout: 60_000 }, () => {
-  test("a viewer who is 30 s behind is told of the goal when the picture shows it", async () => {
+  test("a viewer who is 30 s behind is told of the goal when the video shows it", async () => {
     const programId = await makeProgram(admin);
     const behind = await watch(programId);
     const subscription = admin.subscribe(programId);

@@ -99,7 +99,7 @@ export function Preview({
       <iframe ref={frame} class="preview" title="Overlay" src="../overlay/" onLoad={() => setReady(true)} />
       <p class="hint">
         {content
-          ? "As it would be on air over a picture. Viewers see it once it is published."
+          ? "As it would be on air over video. Viewers see it once it is published."
           : "The content is no JSON just now; this is how it was before."}
       </p>
     </Panel>

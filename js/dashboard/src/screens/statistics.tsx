@@ -91,9 +91,9 @@ function Images() {
       {(series) => {
         const sum = series.reduce((all, point) => all + point.sentBytes, 0);
         return (
-          <Panel title="Pictures" actions={<span class="hint">{bytes(sum)} sent in a day</span>}>
+          <Panel title="Images" actions={<span class="hint">{bytes(sum)} sent in a day</span>}>
             <Plot
-              title="Pictures an hour"
+              title="Images an hour"
               times={times}
               lines={[
                 { label: "Served", colour: 1, values: series.map((point) => point.images) },

@@ -19,7 +19,7 @@ Names used: `ServeController.run_control_loop_step`, `CONTROL_LOOP_INTERVAL_S`,
 `ray.serve._private.router`.
 Probe: each is looked for when the fork server starts; a test says when one is gone.
 Fall-back: Serve stays as it is.
-Gain: the first picture after 2.1 to 2.9 s on a busy machine of two cores, and not after 11 to 19; `broker up`
+Gain: the first image after 2.1 to 2.9 s on a busy machine of two cores, and not after 11 to 19; `broker up`
 after 9 s, and not after 15.
 """
 

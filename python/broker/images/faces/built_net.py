@@ -41,47 +41,47 @@ class BuiltNet:
 
     @property
     def largest_batch(self) -> int:
-        """Pictures that are looked at together; more than these gain nothing."""
+        """Images that are looked at together; more than these gain nothing."""
         return self._detector.largest_batch
 
-    def find(self, pictures: Sequence[Pixels]) -> list[tuple[Face, ...]]:
-        """The faces of each picture, the surest first, in its pixels."""
-        if not pictures:
+    def find(self, images: Sequence[Pixels]) -> list[tuple[Face, ...]]:
+        """The faces of each image, the surest first, in its pixels."""
+        if not images:
             return []
-        found = self._detect(pictures)
-        pairs = [(picture, face) for picture, faces in zip(pictures, found, strict=True) for face in faces]
+        found = self._detect(images)
+        pairs = [(image, face) for image, faces in zip(images, found, strict=True) for face in faces]
         points = iter(self._points(pairs))
         return [tuple(_face(face, next(points)) for face in faces) for faces in found]
 
-    def _detect(self, pictures: Sequence[Pixels]) -> list[list[Detection]]:
-        """A picture without a face is looked at again from afar: the detectors miss faces that fill it."""
-        found = self._look(pictures, from_afar=False)
+    def _detect(self, images: Sequence[Pixels]) -> list[list[Detection]]:
+        """An image without a face is looked at again from afar: the detectors miss faces that fill it."""
+        found = self._look(images, from_afar=False)
         missed = [at for at, faces in enumerate(found) if not faces]
         if missed:
-            again = self._look([pictures[at] for at in missed], from_afar=True)
+            again = self._look([images[at] for at in missed], from_afar=True)
             for at, faces in zip(missed, again, strict=True):
                 found[at] = faces
         return found
 
-    def _look(self, pictures: Sequence[Pixels], *, from_afar: bool) -> list[list[Detection]]:
+    def _look(self, images: Sequence[Pixels], *, from_afar: bool) -> list[list[Detection]]:
         frame = set_back if from_afar else letterbox
-        outputs = self._detector.run(np.stack([frame(picture, self._side) for picture in pictures]))
+        outputs = self._detector.run(np.stack([frame(image, self._side) for image in images]))
         boxes = outputs["boxes"] * 2 - 0.5 if from_afar else outputs["boxes"]
         return [
             pick(
                 boxes[at],
                 outputs["scores"][at],
-                Size(picture.shape[1], picture.shape[0]),
+                Size(image.shape[1], image.shape[0]),
                 min_score=self._min_score,
                 max_overlap=self._overlap,
             )
-            for at, picture in enumerate(pictures)
+            for at, image in enumerate(images)
         ]
 
     def _points(self, faces: Sequence[tuple[Pixels, Detection]]) -> list[tuple[Point, ...]]:
         if not faces:
             return []
-        patches = [cut_patch(picture, face) for picture, face in faces]
+        patches = [cut_patch(image, face) for image, face in faces]
         points = self._landmarks.run(np.stack([patch.pixels for patch in patches]))["points"]
         return [patch.place(points[at]) for at, patch in enumerate(patches)]
 

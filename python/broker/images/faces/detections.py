@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from broker.images.geometry import Size
 
 MOST_FACES = 64
-"""Of one picture; the surest are kept. A choir has more, but the crop needs the one in the middle."""
+"""Of one image; the surest are kept. A choir has more, but the crop needs the one in the middle."""
 
 _CANDIDATES = 1_000  # the surest boxes that are compared with each other; a crowd of 64 has about 600
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A box in pixels of the picture that was looked at, inside of it."""
+    """A box in pixels of the image that was looked at, inside of it."""
 
     left: float
     top: float
@@ -32,12 +32,12 @@ def pick(
     min_score: float,
     max_overlap: float,
 ) -> list[Detection]:
-    """The faces of one picture.
+    """The faces of one image.
 
     Args:
         boxes: (N, 4), left, top, right, bottom as shares of the longer side; they may reach past it.
         scores: (N,), 0 to 1.
-        size: of the picture.
+        size: of the image.
         max_overlap: two boxes are one face if the share of their common area in their united one is larger.
     """
     order = np.argsort(-scores, kind="stable")[:_CANDIDATES]

@@ -27,8 +27,8 @@ class FacesConfig:
         models: directory of an operator's models; None for those that the build made.
         detector: `ssd` or `tiny`, of the latter.
         min_score: below it a box is no face, 0 to 1.
-        timeout_s: of one picture, with its waiting.
-        waiting: pictures that wait; more are refused.
+        timeout_s: of one image, with its waiting.
+        waiting: images that wait; more are refused.
         may_use_gpu: whether one that is there is used.
         threads: of one run on a CPU; 0 is half of the cores, at most 4.
     """
@@ -76,7 +76,7 @@ class LocalFaceFinder:
         return (await asyncio.shield(self._net)).provider
 
     async def find(self, size: Size, pixels: bytes) -> tuple[Face, ...]:
-        """The faces, in pixels of the picture. Any number of calls may run at once; safe to cancel.
+        """The faces, in pixels of the image. Any number of calls may run at once; safe to cancel.
 
         Args:
             pixels: `(height, width, 3)` uint8 sRGB, row-major.
@@ -84,12 +84,12 @@ class LocalFaceFinder:
         Raises:
             FacesUnavailable: there is no model, too much waits, or there is no answer in time.
         """
-        picture = np.frombuffer(pixels, np.uint8).reshape(size.height, size.width, 3)
+        image = np.frombuffer(pixels, np.uint8).reshape(size.height, size.width, 3)
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 await self.start()
                 assert self._batcher is not None, "`_load` makes it before it comes back"
-                return await self._batcher.submit(picture)
+                return await self._batcher.submit(image)
         except TimeoutError:
             raise FacesUnavailable(f"no reply within {self._config.timeout_s:g} s") from None
 
@@ -104,8 +104,8 @@ class LocalFaceFinder:
         loop = asyncio.get_running_loop()
         net = await loop.run_in_executor(self._thread, load_net, self._config)
 
-        async def run(pictures: Sequence[Pixels]) -> Sequence[tuple[Face, ...]]:
-            return await loop.run_in_executor(self._thread, _find, net, pictures)
+        async def run(images: Sequence[Pixels]) -> Sequence[tuple[Face, ...]]:
+            return await loop.run_in_executor(self._thread, _find, net, images)
 
         self._batcher = FaceBatcher(run, largest=net.largest_batch, waiting=self._config.waiting)
         return net
@@ -134,9 +134,9 @@ def load_net(config: FacesConfig) -> FaceNet:
     return BuiltNet(models, runtime, config.min_score)
 
 
-def _find(net: FaceNet, pictures: Sequence[Pixels]) -> Sequence[tuple[Face, ...]]:
+def _find(net: FaceNet, images: Sequence[Pixels]) -> Sequence[tuple[Face, ...]]:
     try:
-        return net.find(pictures)
+        return net.find(images)
     except Exception as error:  # of native code: what one run fails with is no fault of the caller's
         raise FacesUnavailable(f"the face detector failed: {error}") from error
 

@@ -1,6 +1,6 @@
 """An ONNX graph under construction: nodes, constants and the convolutions that the networks are made of.
 
-Layouts: TensorFlow's filters are (height, width, in, out) and its pictures (batch, height, width, channel);
+Layouts: TensorFlow's filters are (height, width, in, out) and its images (batch, height, width, channel);
 ONNX has (out, in, height, width) and (batch, channel, height, width). Names are counted, so the same calls
 give the same bytes.
 """
@@ -123,7 +123,7 @@ _Pads = tuple[int, int, int, int]
 
 
 def _same_pads(side: int, stride: int) -> _Pads:
-    """TensorFlow's `SAME` for the sides that occur here: an even picture, a filter of 1 or 3.
+    """TensorFlow's `SAME` for the sides that occur here: an even image, a filter of 1 or 3.
 
     With a stride of two it pads at the end only, where ONNX's `SAME_UPPER` needs a size known beforehand.
     """

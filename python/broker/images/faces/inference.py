@@ -1,9 +1,9 @@
 """Running networks: sessions of ONNX Runtime, their providers, and batches of tested sizes.
 
 On a GPU the first run of a batch size costs up to a second: memory is taken and kernels are chosen. So there
-are few sizes, each is run once at the start, and a batch is padded to the next one. On a CPU a padded picture
+are few sizes, each is run once at the start, and a batch is padded to the next one. On a CPU a padded image
 costs as much as a real one and a batch saves nothing (four together took 295 ms of CPU time, one 68 ms), so
-there pictures go one by one.
+there images go one by one.
 """
 
 from collections.abc import Mapping, Sequence

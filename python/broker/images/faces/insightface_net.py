@@ -25,7 +25,7 @@ _CPU_DEVICE = -1  # insightface's number for "no GPU"
 
 
 class InsightFaceNet:
-    """A `FaceNet` of insightface's models; pictures run one by one, as insightface runs them."""
+    """A `FaceNet` of insightface's models; images run one by one, as insightface runs them."""
 
     def __init__(self, directory: Path, runtime: Runtime, min_score: float) -> None:
         """Load the models of a directory.
@@ -50,24 +50,24 @@ class InsightFaceNet:
 
     @property
     def largest_batch(self) -> int:
-        """Pictures that are looked at together; more than these gain nothing."""
+        """Images that are looked at together; more than these gain nothing."""
         return 1
 
-    def find(self, pictures: Sequence[Pixels]) -> list[tuple[Face, ...]]:
-        """The faces of each picture, the surest first, in its pixels."""
-        return [self._find(np.ascontiguousarray(picture[:, :, ::-1])) for picture in pictures]
+    def find(self, images: Sequence[Pixels]) -> list[tuple[Face, ...]]:
+        """The faces of each image, the surest first, in its pixels."""
+        return [self._find(np.ascontiguousarray(image[:, :, ::-1])) for image in images]
 
-    def _find(self, picture: Pixels) -> tuple[Face, ...]:
-        """Of a picture in BGR, as OpenCV has them."""
-        boxes, _ = self._detector.detect(picture)
-        return tuple(self._face(picture, box) for box in boxes[:MOST_FACES])
+    def _find(self, image: Pixels) -> tuple[Face, ...]:
+        """Of an image in BGR, as OpenCV has them."""
+        boxes, _ = self._detector.detect(image)
+        return tuple(self._face(image, box) for box in boxes[:MOST_FACES])
 
-    def _face(self, picture: Pixels, box: Any) -> Face:
+    def _face(self, image: Pixels, box: Any) -> Face:
         left, top, right, bottom, score = (float(number) for number in box)
         points: tuple[Point, ...] = ()
         if self._landmarks is not None:
             given = importlib.import_module("insightface.app.common").Face(bbox=box[:4])
-            placed = self._landmarks.get(picture, given)
+            placed = self._landmarks.get(image, given)
             points = tuple(Point(float(point[0]), float(point[1])) for point in placed)
         return Face(left, top, right - left, bottom - top, score, points)
 

@@ -13,7 +13,7 @@ from broker.images.geometry import Point
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A square around a face, in pixels of the picture, and what is in it.
+    """A square around a face, in pixels of the image, and what is in it.
 
     Attributes:
         pixels: (112, 112, 3) uint8 RGB; black beside the face's box, as the network was trained.
@@ -25,14 +25,14 @@ class Patch:
     pixels: Pixels
 
     def place(self, points: NDArray[np.float32]) -> tuple[Point, ...]:
-        """Points of the picture from (68, 2) shares of the patch."""
+        """Points of the image from (68, 2) shares of the patch."""
         return tuple(Point(self.left + x * self.side, self.top + y * self.side) for x, y in points.tolist())
 
 
-def cut_patch(picture: Pixels, face: Detection) -> Patch:
+def cut_patch(image: Pixels, face: Detection) -> Patch:
     """The square around a face's box, which is in its middle."""
     left, top = int(face.left), int(face.top)
-    box = picture[
+    box = image[
         top : max(top + 1, round(face.top + face.height)), left : max(left + 1, round(face.left + face.width))
     ]
     height, width = box.shape[:2]

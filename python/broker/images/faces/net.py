@@ -17,9 +17,9 @@ class FaceNet(Protocol):
 
     @property
     def largest_batch(self) -> int:
-        """Pictures that are looked at together; more than these gain nothing."""
+        """Images that are looked at together; more than these gain nothing."""
         ...
 
-    def find(self, pictures: Sequence[Pixels]) -> list[tuple[Face, ...]]:
-        """The faces of each picture, the surest first, in its pixels."""
+    def find(self, images: Sequence[Pixels]) -> list[tuple[Face, ...]]:
+        """The faces of each image, the surest first, in its pixels."""
         ...

@@ -1,7 +1,7 @@
 """Resizes small images with numpy alone, as input of the networks.
 
 Shrinking averages whole blocks first, then interpolates between the nearest two pixels of each axis, so that
-a shrunk face keeps its detail without moiré. Pictures are (height, width, 3) uint8 RGB.
+a shrunk face keeps its detail without moiré. Images are (height, width, 3) uint8 RGB.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ Pixels = NDArray[np.uint8]
 
 
 def resize(pixels: Pixels, width: int, height: int) -> Pixels:
-    """The picture in another size, both sides at least 1."""
+    """The image in another size, both sides at least 1."""
     pixels = _averaged(pixels, max(1, pixels.shape[0] // height), max(1, pixels.shape[1] // width))
     if pixels.shape[:2] == (height, width):
         return pixels
@@ -22,9 +22,9 @@ def resize(pixels: Pixels, width: int, height: int) -> Pixels:
 
 
 def letterbox(pixels: Pixels, side: int) -> Pixels:
-    """The picture fitted into a square of `side`, at its top left corner; the rest is black.
+    """The image fitted into a square of `side`, at its top left corner; the rest is black.
 
-    One pixel of the result is `max(height, width) / side` pixels of the picture.
+    One pixel of the result is `max(height, width) / side` pixels of the image.
     """
     height, width = pixels.shape[:2]
     factor = side / max(height, width)
@@ -35,7 +35,7 @@ def letterbox(pixels: Pixels, side: int) -> Pixels:
 
 
 def set_back(pixels: Pixels, side: int) -> Pixels:
-    """The picture in half the size of `letterbox`, a quarter of `side` from the top and the left.
+    """The image in half the size of `letterbox`, a quarter of `side` from the top and the left.
 
     A share `s` of this square is the share `2 * s - 0.5` of that one.
     """

@@ -1,4 +1,4 @@
-"""Pictures made on the spot."""
+"""Images made on the spot."""
 
 import math
 
@@ -48,6 +48,6 @@ def lines(width: int, height: int, period: float, angle: float) -> pyvips.Image:
 
 
 def decibels(one: pyvips.Image, other: pyvips.Image) -> float:
-    """The peak ratio of signal to noise; infinite for equal pictures."""
+    """The peak ratio of signal to noise; infinite for equal images."""
     error = ((one - other) ** 2).avg()
     return 10 * math.log10(255**2 / error) if error else math.inf

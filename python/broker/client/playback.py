@@ -3,11 +3,11 @@
 The moment is on the axis of `timecode`: milliseconds since 1970-01-01T00:00:00Z. A player is asked again and
 again, and what it says is one of four:
 
-* a little more than before: it plays. A picture that runs at up to four times its speed, and a process that
+* a little more than before: it plays. A video that runs at up to four times its speed, and a process that
   was asleep, are no seeks; nothing between is skipped;
 * much more, or over a second less: the viewer has sought;
-* up to a second less: players are not exact, and the picture stays where it was;
-* nothing: for five seconds the picture stands still. Then it *falls back* to the broker's clock, less a
+* up to a second less: players are not exact, and the video stays where it was;
+* nothing: for five seconds the video stands still. Then it *falls back* to the broker's clock, less a
   delay.
 """
 
@@ -19,7 +19,7 @@ from enum import Enum, auto
 from broker.clock import to_ms
 
 Position = Callable[[], "float | datetime | None"]
-"""Tells the moment that the picture shows: milliseconds since 1970, or an aware datetime; None is unknown."""
+"""Tells the moment that the video shows: milliseconds since 1970, or an aware datetime; None is unknown."""
 
 JITTER_MS = 1_000.0  # a keyframe's distance: players round to one
 SPEED = 4.0
@@ -27,7 +27,7 @@ PATIENCE_MS = 5_000.0  # for a player that loads or buffers
 
 
 class Move(Enum):
-    """What the picture has done since it was looked at last."""
+    """What the video has done since it was looked at last."""
 
     NONE = auto()
     BEGUN = auto()
@@ -36,7 +36,7 @@ class Move(Enum):
 
 
 class Playback:
-    """The picture of one viewer.
+    """The video of one viewer.
 
     Attributes:
         place_ms: what it shows; None until that is known.

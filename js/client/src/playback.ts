@@ -1,7 +1,7 @@
 /**
- * Where a viewer's picture is, from samples of a player's position. No I/O.
+ * Where a viewer's video is, from samples of a player's position. No I/O.
  *
- * A position that is not known stands still for five seconds, then the picture is `delayMs` behind the broker's
+ * A position that is not known stands still for five seconds, then the video is `delayMs` behind the broker's
  * clock. A step back of over a second is a seek, a smaller one is jitter. A step forward is a seek when it is a
  * second more than playing at four times the speed, so that a fast or a sleeping tab seeks nowhere.
  */
@@ -15,7 +15,7 @@ const SPEED = 4;
 /** What a player says: milliseconds since 1970, a date, or nothing. */
 export type Position = number | Date | null | undefined;
 
-export class Picture {
+export class Playback {
   /** What it shows, in milliseconds since 1970; negative infinity before it is known. */
   atMs = Number.NEGATIVE_INFINITY;
   /** Whether it follows the clock, because no player says where it is. */

@@ -1,4 +1,4 @@
-/** A picture as the image proxy makes it: choose a source and options, see the result and its URL. */
+/** An image as the image proxy makes it: choose a source and options, see the result and its URL. */
 import { useEffect, useState } from "preact/hooks";
 import { ApiError } from "../../../client/src/index.js";
 import { bytes } from "../format.js";
@@ -38,17 +38,17 @@ interface Result {
   text?: string;
 }
 
-export function PicturesScreen() {
-  const [draft, setDraft] = useDraft<Draft>("picture", NEW);
+export function ImagesScreen() {
+  const [draft, setDraft] = useDraft<Draft>("image", NEW);
   const [result, setResult] = useState<Result | undefined>(undefined);
   const set = (change: Partial<Draft>) => setDraft({ ...draft, ...change });
   const path = pathOf(draft);
-  const show = useAction(async () => setResult(await fetchPicture(path)));
+  const show = useAction(async () => setResult(await fetchImage(path)));
   useEffect(() => () => void (result && URL.revokeObjectURL(result.url)), [result]);
   const isFace = draft.fit.startsWith("face");
   return (
     <>
-      <Head title="Pictures" />
+      <Head title="Images" />
       <div class="split">
         <Panel title="Result">
           {result ? (
@@ -58,8 +58,8 @@ export function PicturesScreen() {
                   {result.text}
                 </pre>
               ) : (
-                <div class="picture">
-                  <img src={result.url} alt="The picture as it was made" />
+                <div class="image">
+                  <img src={result.url} alt="The image as it was made" />
                 </div>
               )}
               <p class="hint">
@@ -68,7 +68,7 @@ export function PicturesScreen() {
               </p>
             </div>
           ) : (
-            <Empty>Give the address of a picture.</Empty>
+            <Empty>Give the address of an image.</Empty>
           )}
         </Panel>
         <Panel title="Options">
@@ -169,7 +169,7 @@ function pathOf(draft: Draft): string {
   return `/api/v2/imgproxy/${account}/${options.join(",") || "-"}?url=${encodeURIComponent(source)}`;
 }
 
-async function fetchPicture(path: string): Promise<Result> {
+async function fetchImage(path: string): Promise<Result> {
   const reply = await fetch(path);
   if (!reply.ok) {
     const body = await reply.json().catch(() => ({}));

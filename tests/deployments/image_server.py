@@ -1,4 +1,4 @@
-"""A server on loopback that has pictures, and some that are none."""
+"""A server on loopback that has images, and files that are none."""
 
 import functools
 import struct
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pyvips
 import skimage.data
 
-from tests.images.pictures import gradient, photograph
+from tests.images.samples import gradient, photograph
 
 
 def portrait() -> bytes:
@@ -44,7 +44,7 @@ def long_animation(width: int, height: int, frames: int) -> bytes:
     Written out of one frame: libvips takes most of a second to encode each. See the GIF89a specification.
     """
     one = bytes(gradient(width, height).gifsave_buffer())
-    # The header, the table of colours, extensions in blocks, and the descriptor of the picture.
+    # The header, the table of colours, extensions in blocks, and the descriptor of the image.
     table = one[13 : 13 + (3 << (one[10] & 7) + 1)]
     start = at = 13 + len(table)
     while one[at] == ord("!"):
@@ -66,7 +66,7 @@ def tiny_frames(count: int) -> bytes:
 VECTOR = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>alert(1)</script></svg>'
 
 
-class PictureServer:
+class ImageServer:
     """Runs in a thread; `seen` are the paths that were asked for."""
 
     def __init__(self) -> None:
