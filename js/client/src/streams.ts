@@ -94,7 +94,12 @@ interface Asking {
 }
 
 /** Reads one stream to its end; returns how long the gateway asks to stay away. */
-async function read(connection: Connection, feed: Feed, ending: AbortController, asking: Asking): Promise<number> {
+async function read(
+  connection: Connection,
+  feed: Feed,
+  ending: AbortController,
+  asking: Asking,
+): Promise<number> {
   const { api, timing } = connection.hub.config;
   const programId = feed.programId as string;
   const token = await api.tokens.get();
