@@ -188,7 +188,7 @@ test-adversity: build ## The product whose processes are killed and hang, under 
 	$(PYTEST) -m cluster tests/adversity
 
 test-native: build ## The tests in Rust; part of `make test`.
-	cargo test --quiet
+	cargo test --quiet --workspace --exclude broker-native  # whose tests are Python's
 
 screens: build ## Screenshots of every overlay and every screen of the dashboard, in .build/screens.
 	$(BIN)/python -m tests.javascript.screens

@@ -56,6 +56,7 @@ class Node:
             f"--dashboard-agent-listen-port={free_port()}",
             f"--metrics-export-port={free_port()}",
             "--disable-usage-stats",
+            "--include-log-monitor=false",  # that of each node would read the logs of all on this machine
             "--block",
         ]
         self._process = subprocess.Popen(
