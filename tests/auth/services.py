@@ -14,7 +14,7 @@ from broker.ids import IdSource
 from broker.limits.rate_limits import Rate, RateLimit
 from broker.operations.known_gateways import KnownGateways
 from broker.operations.known_maintenance import KnownMaintenance
-from broker.operations.lists import ListTurns
+from broker.operations.list_turns import ListTurns
 from broker.operations.services import Services
 from broker.settings import Settings
 from broker.storage.accounts import Accounts

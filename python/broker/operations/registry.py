@@ -122,7 +122,7 @@ class Operation:
         has_cursor: whether the result is a list that may be one page of more: over HTTP the header `Link`
             says where the next one is, over WebSocket callers who pass `withCursor` get `{items, cursor}`.
         is_list: whether it reads as much as there is, or a range of it: it takes a turn among such reads
-            (`broker.operations.lists`), and so does each page of a streamed result.
+            (`broker.operations.list_turns`), and so does each page of a streamed result.
         admit: takes from the rate of the caller's address, and raises SlowDown; reads nothing. It is called
             before anything is read, the idempotency key too: a repeat counts as another call.
         is_traced: whether requests over HTTP may be traced (`broker.tracing`).

@@ -17,7 +17,7 @@ from broker.operations.health import ProductHealth
 from broker.operations.image_warmer import ImageWarmer
 from broker.operations.known_gateways import KnownGateways
 from broker.operations.known_maintenance import KnownMaintenance
-from broker.operations.lists import ListTurns
+from broker.operations.list_turns import ListTurns
 from broker.operations.presence import Presence
 from broker.operations.report_replies import ReportConfig, ReportReplies
 from broker.operations.source_replies import SourceReplies, SourceReplyConfig

@@ -1,4 +1,4 @@
-"""`broker.operations.lists`: who reads next, how many wait, and what happens to a document half-way."""
+"""`broker.operations.list_turns`: who reads next, how many wait, and what happens to a document half-way."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,7 +7,7 @@ import pytest
 
 from broker.domain.users import Principal, Role
 from broker.errors import Unavailable
-from broker.operations.lists import WAITING, ListTurns
+from broker.operations.list_turns import WAITING, ListTurns
 from broker.operations.results import Stream
 
 pytestmark = pytest.mark.anyio
