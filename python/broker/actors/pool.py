@@ -27,6 +27,7 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.actors.actor import SlotActor
+from broker.actors.liveness import watch_slot
 from broker.actors.lost_nodes import list_answering, until_node_lost
 from broker.actors.named import (
     NAMESPACE,
@@ -39,7 +40,6 @@ from broker.actors.named import (
     number_of,
 )
 from broker.actors.placement import node_of, slot_name
-from broker.actors.pulse import watch_pulse
 from broker.concurrency.periodic import repeat
 from broker.concurrency.tasks import cancel_and_wait, keep_running
 from broker.errors import BrokerError, Unavailable
@@ -217,7 +217,7 @@ class SlotPool:
 
     def _begin_watch(self, index: int) -> list[asyncio.Task[None]]:
         # The process of an actor that is not detached is on this machine.
-        guard = self._leave_lost_nodes if self._detached else self._watch_pulse
+        guard = self._leave_lost_nodes if self._detached else self._watch_slot
         return [
             keep_running("slot", lambda: self._watch(index)),
             keep_running("slot guard", lambda: guard(index)),
@@ -228,8 +228,8 @@ class SlotPool:
         look_s = _LOOK_S if self._detached else _WATCHED_LOOK_S
         await repeat("slots", look_s, lambda: self._look_at(index))
 
-    async def _watch_pulse(self, index: int) -> None:
-        await watch_pulse(self._kind, index)
+    async def _watch_slot(self, index: int) -> None:
+        await watch_slot(self._kind, index)
 
     async def _leave_lost_nodes(self, index: int) -> None:
         while True:

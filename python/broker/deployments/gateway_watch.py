@@ -3,8 +3,8 @@
 A conductor replaces a gateway that hangs, and on a cluster that was joined gateways outlive the conductor. So
 each API replica, of which such a cluster has one on each node, watches over the gateway of its node. The two
 are on one machine: what is between nodes is never taken for a gateway that hangs, and a machine that stands
-still does so with both (`broker.actors.pulse`). Several replicas on a node ask about the same process and can
-kill that one only, and with a conductor there whoever is first does the same.
+still does so with both (`broker.actors.liveness`). Several replicas on a node ask about the same process
+and can kill that one only, and with a conductor there whoever is first does the same.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ import ray
 from ray.exceptions import RayError
 
 from broker.actors.link import LinkLost
+from broker.actors.liveness import Pace, watch_process
 from broker.actors.named import find_actor
-from broker.actors.pulse import Pace, watch_process
 from broker.deployments.gateways import name_prefix
 from broker.deployments.ray_internals.actor_processes import list_processes
 from broker.metrics.counts import GATEWAY_REPLACEMENTS

@@ -66,7 +66,7 @@ class _Process:
     busy_s: float = 0.0
 
 
-async def watch_pulse(kind: str, index: int, link: Link | None = None) -> None:
+async def watch_slot(kind: str, index: int, link: Link | None = None) -> None:
     """Watch over the process of a slot, until cancelled; it must be on this machine."""
     slot = slot_name(kind, index)
     link = link or SlotLink(kind, index, SLOT_CALLS)

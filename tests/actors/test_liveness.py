@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from broker.actors.link import LinkLost
-from broker.actors.pulse import Pace, watch_process, watch_pulse
+from broker.actors.liveness import Pace, watch_process, watch_slot
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +60,7 @@ def process(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]
 @pytest.mark.parametrize("process", [REST], indirect=True)
 async def test_a_stopped_process_is_killed(process: "subprocess.Popen[bytes]") -> None:
     os.kill(process.pid, signal.SIGSTOP)
-    watch = asyncio.create_task(watch_pulse("owner", 0, Silent(process.pid)))
+    watch = asyncio.create_task(watch_slot("owner", 0, Silent(process.pid)))
     assert await asyncio.to_thread(process.wait, 60) == -signal.SIGKILL
     watch.cancel()
     with suppress(asyncio.CancelledError):
@@ -70,7 +70,7 @@ async def test_a_stopped_process_is_killed(process: "subprocess.Popen[bytes]") -
 @pytest.mark.parametrize("process", [WORK], indirect=True)
 async def test_a_busy_process_is_left_alone(process: "subprocess.Popen[bytes]") -> None:
     link = Silent(process.pid, asked=8)  # 2 s
-    watch = asyncio.create_task(watch_pulse("owner", 0, link))
+    watch = asyncio.create_task(watch_slot("owner", 0, link))
     await link.enough.wait()
     watch.cancel()
     with suppress(asyncio.CancelledError):
