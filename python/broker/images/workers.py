@@ -183,13 +183,13 @@ class Workers:
     ) -> tuple[JobReply, bytes]:
         """Run a job in a thread. It has ended, and with it its place is free, when this returns."""
         loop = asyncio.get_running_loop()
-        leash = _Leash(self._room)
-        done = loop.run_in_executor(self._threads, self._run, job, source, leash, kept)
-        timer = loop.call_later(self._config.wall_s, leash.end)
+        cancellation = _Cancellation(self._room)
+        done = loop.run_in_executor(self._threads, self._run, job, source, cancellation, kept)
+        timer = loop.call_later(self._config.wall_s, cancellation.end)
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            leash.end()
+            cancellation.end()
             await asyncio.gather(done, return_exceptions=True)
             raise
         finally:
@@ -197,32 +197,39 @@ class Workers:
             del done  # else an error, whose traceback has this frame, would hold itself and the image
 
     def _run(
-        self, job: Job, source: BodyFile, leash: "_Leash", kept: KeptImage | None
+        self, job: Job, source: BodyFile, cancellation: "_Cancellation", kept: KeptImage | None
     ) -> tuple[JobReply, bytes]:
         try:
-            return self._try(self._take(None if kept is None else kept.worker), job, source, leash, kept)
+            return self._try(
+                self._take(None if kept is None else kept.worker), job, source, cancellation, kept
+            )
         except _Crashed as crashed:
             _log.warning("decoder_crashed", extra={"reason": crashed.reason})
         try:
-            return self._try(self._start(), job, source, leash, kept)
+            return self._try(self._start(), job, source, cancellation, kept)
         except _Crashed as crashed:
             raise DecoderEnded("the image cannot be processed", log_text=crashed.reason) from crashed
 
     def _try(
-        self, worker: "_Worker", job: Job, source: BodyFile, leash: "_Leash", kept: KeptImage | None
+        self,
+        worker: "_Worker",
+        job: Job,
+        source: BodyFile,
+        cancellation: "_Cancellation",
+        kept: KeptImage | None,
     ) -> tuple[JobReply, bytes]:
         """Run a job in a process, which this gives back. Raises _Crashed."""
         is_usable = False
         try:
-            with leash.holding(worker):
-                reply, body = worker.run(job, source, self._room, leash)
-            is_usable = not leash.is_ended and not worker.is_spent(reply)
+            with cancellation.holding(worker):
+                reply, body = worker.run(job, source, self._room, cancellation)
+            is_usable = not cancellation.is_ended and not worker.is_spent(reply)
             if kept is not None:
                 kept.move_to(worker if reply.is_kept else None)
         except (EOFError, OSError, msgspec.DecodeError) as error:
             if self._is_closed:
                 raise _stopping() from None
-            if leash.is_ended:
+            if cancellation.is_ended:
                 raise Unavailable(
                     "the server is too busy to process the image",
                     retry_after_s=_BUSY_S,
@@ -299,7 +306,9 @@ class _Worker:
         self._socket = process.connection
         self._connection: Connection[bytes, bytes] = Connection(os.dup(self._socket.fileno()))
 
-    def run(self, job: Job, source: BodyFile, room: "_Room", leash: "_Leash") -> tuple[JobReply, bytes]:
+    def run(
+        self, job: Job, source: BodyFile, room: "_Room", cancellation: "_Cancellation"
+    ) -> tuple[JobReply, bytes]:
         """The reply and the result. The process may hang at any line; then `kill` is what goes on.
 
         Raises:
@@ -312,7 +321,7 @@ class _Worker:
         said = msgspec.msgpack.decode(self._receive(), type=Planned | JobReply)
         if isinstance(said, JobReply):
             return said, receive_result(self._socket, 0)
-        with room.taken(said.pixels, leash):
+        with room.taken(said.pixels, cancellation):
             self._connection.send_bytes(b"")
             reply = msgspec.msgpack.decode(self._receive(), type=JobReply)
             self.is_keeping = reply.is_kept
@@ -364,15 +373,17 @@ class _Room:
         self._changed = threading.Condition()
 
     @contextmanager
-    def taken(self, pixels: int, leash: "_Leash") -> Iterator[None]:
+    def taken(self, pixels: int, cancellation: "_Cancellation") -> Iterator[None]:
         """Hold room for `pixels`, or all of it for a larger image. Raises TimeoutError once it is ended."""
         pixels, me = min(max(pixels, 0), self._size), object()
         with self._changed:
             self._queue.append(me)
-            self._changed.wait_for(lambda: leash.is_ended or (self._queue[0] is me and self._free >= pixels))
+            self._changed.wait_for(
+                lambda: cancellation.is_ended or (self._queue[0] is me and self._free >= pixels)
+            )
             self._queue.remove(me)
             self._changed.notify_all()
-            if leash.is_ended:
+            if cancellation.is_ended:
                 raise TimeoutError
             self._free -= pixels
         try:
@@ -388,7 +399,7 @@ class _Room:
             self._changed.notify_all()
 
 
-class _Leash:
+class _Cancellation:
     """What ends a job from outside, once. Safe for any threads."""
 
     def __init__(self, room: _Room) -> None:
