@@ -6,7 +6,8 @@
  * a longer one begins earlier and serves those before it as well. When all have positions the oldest serves all,
  * and trackers drop what they have.
  */
-import type { Cursor, Tracker } from "./tracker.js";
+import type { Cursor } from "./cursor.js";
+import type { Tracker } from "./tracker.js";
 
 /** What a stream is asked for: what comes after a position, or the last so many pushes and what comes after them. */
 export interface Beginning {

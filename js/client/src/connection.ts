@@ -6,9 +6,9 @@
  * then), and the loop goes on trying at a slower pace.
  */
 import { Backoff } from "./backoff.js";
+import type { HubState } from "./config.js";
 import { ApiError, ConnectionFailed, ConnectionLost, ProtocolError } from "./errors.js";
 import { Feed, keyOf, type Member, type Target } from "./feed.js";
-import type { Hub } from "./hub.js";
 import { Link } from "./link.js";
 import { sleep } from "./sleep.js";
 import type { Raw } from "./tracker.js";
@@ -42,7 +42,7 @@ export class Connection {
   #wake = new AbortController();
   readonly #backoff: Backoff;
 
-  constructor(readonly hub: Hub) {
+  constructor(readonly hub: HubState) {
     this.#backoff = new Backoff(hub.config.timing.baseMs, hub.config.timing.capMs);
   }
 

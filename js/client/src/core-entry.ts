@@ -2,4 +2,5 @@
 export { type ClientOptions, Core as Client } from "./core.js";
 export * from "./errors.js";
 export type { SubscribeOptions, Subscription, SubscriptionEvents } from "./subscription.js";
-export type { Change, Cursor, ProgramEvent } from "./tracker.js";
+export type { Cursor } from "./cursor.js";
+export type { Change, ProgramEvent } from "./tracker.js";

@@ -1,6 +1,7 @@
 import { ServerClock } from "./clock.js";
 import { Api, type Sending } from "./http.js";
-import { type Carrier, Hub, type State, TIMING, type Timing } from "./hub.js";
+import { TIMING, type Timing } from "./config.js";
+import { type Carrier, Hub, type State } from "./hub.js";
 import type { SocketClass } from "./link.js";
 import type {
   MethodOf,

@@ -11,7 +11,7 @@
  *         ├── ProgramDeleted
  *         └── Unsubscribed       the broker ended it, `reason` says why
  */
-import type { Cursor } from "./tracker.js";
+import type { Cursor } from "./cursor.js";
 
 /** The root of the errors. `name` is that of the class, also in a minified build. */
 export class ClientError extends Error {

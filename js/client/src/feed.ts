@@ -8,7 +8,8 @@
  */
 import type { ApiError } from "./errors.js";
 import type { Link } from "./link.js";
-import { type Cursor, Gap, isSame, position, type Raw, type Tracker } from "./tracker.js";
+import type { Cursor } from "./cursor.js";
+import { Gap, isSame, position, type Raw, type Tracker } from "./tracker.js";
 
 /** One who follows. */
 export interface Member {

@@ -7,41 +7,13 @@
  * Where a gateway can be asked for and its WebSocket cannot be opened, programs are followed by Server-Sent
  * Events, a stream each, until a WebSocket opens.
  */
-import type { ServerClock } from "./clock.js";
+import type { HubConfig, HubState } from "./config.js";
 import { Connection } from "./connection.js";
 import { ClientError } from "./errors.js";
 import { type Feed, keyOf, type Member, type Target } from "./feed.js";
-import type { Api } from "./http.js";
-import type { SocketClass } from "./link.js";
 import type { Raw } from "./tracker.js";
 
 export type State = "idle" | "connecting" | "open" | "fallback" | "closed";
-
-/** How a client comes back. Milliseconds throughout. */
-export interface Timing {
-  /** Ceiling of the first delay between two tries to connect, and of the longest. */
-  baseMs: number;
-  capMs: number;
-  /** How long opening a WebSocket or the head of a stream may take. */
-  openTimeoutMs: number;
-  /** After how much silence a connection is asked whether it lives, and how long it may take to answer. */
-  idleMs: number;
-  answerMs: number;
-  /** Ceiling of the delay between tries to leave Server-Sent Events. */
-  upgradeMs: number;
-  /** How long the first connection of a subscription may take before it fails. */
-  firstDeadlineMs: number;
-}
-
-export const TIMING: Timing = {
-  baseMs: 250,
-  capMs: 15_000,
-  openTimeoutMs: 10_000,
-  idleMs: 30_000,
-  answerMs: 8_000,
-  upgradeMs: 60_000,
-  firstDeadlineMs: 30_000,
-};
 
 /** What carries subscriptions and calls: a `Hub` in the page, or a port to the one of a `SharedWorker`. */
 export interface Carrier {
@@ -55,19 +27,9 @@ export interface Carrier {
   close(): void;
 }
 
-export interface HubConfig {
-  api: Api;
-  clock: ServerClock;
-  timing: Timing;
-  socketClass: () => Promise<SocketClass>;
-  transport: "auto" | "websocket" | "sse";
-  /** Most streams at a time: browsers give one host six connections of HTTP/1.1. */
-  maxStreams: number;
-}
-
 const TICK_MS = 250; // how late a silent gateway is noticed; tokens that live for ten seconds are renewed two before
 
-export class Hub implements Carrier {
+export class Hub implements Carrier, HubState {
   onState: () => void = () => {};
   isClosed = false;
   streams = 0;

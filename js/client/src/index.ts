@@ -13,7 +13,8 @@ export {
   SubscriptionEnded,
   Unsubscribed,
 } from "./errors.js";
-export type { State, Timing } from "./hub.js";
+export type { Timing } from "./config.js";
+export type { State } from "./hub.js";
 export type { components, OperationName, operations, Params, paths, Result } from "./operations.js";
 export type {
   ChannelFlow,
@@ -25,4 +26,5 @@ export type {
 } from "./subscription.js";
 export type { Seek, Timeline, TimelineOptions } from "./timeline.js";
 export type { TokenSource } from "./token.js";
-export type { Change, Cursor, ProgramEvent } from "./tracker.js";
+export type { Cursor } from "./cursor.js";
+export type { Change, ProgramEvent } from "./tracker.js";

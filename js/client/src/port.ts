@@ -10,8 +10,10 @@ import {
   Unsubscribed,
 } from "./errors.js";
 import type { Target } from "./feed.js";
-import type { State, Timing } from "./hub.js";
-import type { Cursor, Raw } from "./tracker.js";
+import type { Timing } from "./config.js";
+import type { State } from "./hub.js";
+import type { Cursor } from "./cursor.js";
+import type { Raw } from "./tracker.js";
 
 export interface WorkerConfig {
   baseUrl: string;

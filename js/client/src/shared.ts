@@ -13,7 +13,8 @@ import type { Member, Target } from "./feed.js";
 import type { Carrier, State } from "./hub.js";
 import { type OfMember, type ToPage, type ToWorker, unpackError } from "./port.js";
 import { newId } from "./ids.js";
-import type { Cursor, Raw } from "./tracker.js";
+import type { Cursor } from "./cursor.js";
+import type { Raw } from "./tracker.js";
 
 export interface SharedOptions extends ClientOptions {
   /** Tabs with the same name share; give each user of the origin another one. */

@@ -1,13 +1,25 @@
 /** Programs followed by Server-Sent Events, a stream each, where WebSocket is blocked. */
 import { Backoff } from "./backoff.js";
 import { type Beginning, chooseBeginning, noteBeginning, servesAll } from "./beginning.js";
-import type { Connection } from "./connection.js";
+import type { HubState } from "./config.js";
 import { ApiError, ClientError, ConnectionFailed, HistoryLost } from "./errors.js";
 import type { Feed } from "./feed.js";
 import { readBody } from "./http.js";
 import { sleep } from "./sleep.js";
 import { readStream } from "./stream.js";
 import { position, type Raw, type Tracker } from "./tracker.js";
+
+/** A connection whose WebSocket does not open, as the streams in its place see it. */
+export interface Blocked {
+  readonly hub: HubState;
+  /** The WebSocket, once there is one: it takes over. */
+  readonly link: unknown;
+  /** What `GET /connect` answered last. */
+  readonly known: Raw;
+  problem: Error | undefined;
+  fail(feed: Feed, error: Error): void;
+  drop(feed: Feed): void;
+}
 
 /** Why a stream is ended to be opened anew: for a member that needs the past, or for a new token. */
 const ANEW = "anew";
@@ -20,7 +32,7 @@ const SILENCE_MS = 40_000; // a gateway sends something every 25 s, and one that
 const LATE_MS = 250; // where the page itself was held up, what has arrived meanwhile is read first
 
 /** Follows by one stream after another, until a link has taken over or nobody follows. */
-export async function follow(connection: Connection, feed: Feed): Promise<void> {
+export async function follow(connection: Blocked, feed: Feed): Promise<void> {
   const { api, maxStreams, timing } = connection.hub.config;
   const { tokens } = api;
   if (feed.streaming) {
@@ -95,7 +107,7 @@ interface Asking {
 
 /** Reads one stream to its end; returns how long the gateway asks to stay away. */
 async function read(
-  connection: Connection,
+  connection: Blocked,
   feed: Feed,
   ending: AbortController,
   asking: Asking,

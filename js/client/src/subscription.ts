@@ -3,7 +3,8 @@ import { ApiError, ConnectionFailed, ProgramDeleted } from "./errors.js";
 import type { Target } from "./feed.js";
 import { Flow } from "./flow.js";
 import type { Carrier } from "./hub.js";
-import { type Change, type Cursor, type ProgramEvent, position, type Raw, Tracker } from "./tracker.js";
+import type { Cursor } from "./cursor.js";
+import { type Change, type ProgramEvent, position, type Raw, Tracker } from "./tracker.js";
 
 export interface FollowOptions {
   /** Ends it. */

@@ -7,13 +7,13 @@
  * the video comes near. Without a player the events come `delayMs` after they were published, and a producer's
  * wrong clock holds none of them back.
  */
-import type { Client } from "./client.js";
+import type { Cursor } from "./cursor.js";
 import { HistoryLost } from "./errors.js";
 import { Flow } from "./flow.js";
 import { dueMs, Held } from "./held.js";
 import { Playback, type Position } from "./playback.js";
-import type { FollowOptions, Subscription } from "./subscription.js";
-import type { Change, Cursor, ProgramEvent } from "./tracker.js";
+import type { FollowOptions, SubscribeOptions, Subscription } from "./subscription.js";
+import type { Change, ProgramEvent } from "./tracker.js";
 
 /** Why the events go on at another place. */
 export interface Seek {
@@ -32,6 +32,17 @@ export interface TimelineOptions extends FollowOptions {
   lookbackMs?: number | undefined;
   /** Called, and awaited, before anything of the new place is handed out. */
   onSeek?: ((seek: Seek) => void | Promise<void>) | undefined;
+}
+
+/** What a timeline reads from: a client. */
+export interface TimelineSource {
+  now(): number;
+  subscribe(programId: string, options: SubscribeOptions & { changes: true }): Subscription<Change>;
+  events(
+    programId: string,
+    range: { from?: number; to?: number } & FollowOptions,
+    cache: RequestCache,
+  ): AsyncIterable<ProgramEvent>;
 }
 
 export interface TimelineEvents {
@@ -62,7 +73,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
 
   /** @internal Made by `Client.timeline`. */
   constructor(
-    readonly client: Client,
+    readonly client: TimelineSource,
     readonly programId: string,
     readonly options: TimelineOptions,
   ) {

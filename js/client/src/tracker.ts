@@ -10,16 +10,9 @@
  * - `historyReplaced` and `eventsDeleted` begin a new epoch at their own `seq`; of the current epoch they are
  *   repeats, unless their `seq` is beyond the cursor: the pushes between are lost.
  */
+import type { Cursor } from "./cursor.js";
 import { HistoryLost, ProgramDeleted, ProtocolError, Unsubscribed } from "./errors.js";
 import type { components } from "./schema.js";
-
-/** A position in a program's history: everything up to and including `seq` of `epoch` is known. */
-export interface Cursor {
-  epoch: string;
-  seq: number;
-  /** Of the message at `seq`; with it the broker finds out that it has lost history. */
-  id?: string;
-}
 
 /** A stored event. `timestamp` and `timecode` are milliseconds since 1970-01-01T00:00:00Z. */
 export type ProgramEvent = components["schemas"]["Event"];

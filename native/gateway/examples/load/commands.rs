@@ -7,7 +7,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use serde_json::json;
 
 use crate::bench_support::cpu_s;
-use crate::crowd::{Crowd, Outcome, print};
+use crate::crowd::{Crowd, print};
+use crate::outcome::Outcome;
 use crate::round::Round;
 
 const COMMANDS: u64 = u64::MAX;

@@ -1,6 +1,5 @@
 //! All viewers, in one thread around one epoll.
 
-use std::error::Error;
 use std::io::{Write, stdout};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::bench_support::{cpu_s, monotonic_ns};
 use crate::options::Options;
+use crate::outcome::Outcome;
 use crate::own_lag::{self, OwnLag};
 use crate::round::Round;
 use crate::viewer::{Shared, Standing, Viewer};
@@ -27,8 +27,6 @@ const NAP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
-
-pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// The viewers and what they have in common.
 pub struct Crowd {

@@ -25,12 +25,14 @@ mod crowd;
 mod event_stream;
 mod lines;
 mod options;
+mod outcome;
 mod own_lag;
 mod round;
 mod viewer;
 
-use crowd::{Crowd, Outcome};
+use crowd::Crowd;
 use options::Options;
+use outcome::Outcome;
 
 fn main() -> Outcome<()> {
     let mut crowd = Crowd::new(Options::parse(std::env::args().skip(1))?)?;

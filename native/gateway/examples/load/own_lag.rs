@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::Timespec;
 
 use crate::bench_support::monotonic_ns;
-use crate::crowd::Outcome;
+use crate::outcome::Outcome;
 
 /// What the descriptor is called among the sockets.
 pub const TOKEN: u64 = u64::MAX - 1;
