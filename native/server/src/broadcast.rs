@@ -8,8 +8,9 @@ use std::io::IoSlice;
 
 use broker_core::log::{Framing, Span};
 
-use super::connection::{BEHIND, SlotIndex};
+use super::connection::BEHIND;
 use super::handler::Handler;
+use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::Moved;
 use super::tls;
@@ -17,8 +18,6 @@ use super::topics::{Audience, Live};
 
 /// How much one read of a log may return: large enough to coalesce well.
 const SPAN_BYTES: u64 = 256 << 10;
-/// Subscribers of one slice: some 2 ms of small frames, and as many as one submission to `io_uring` takes.
-pub(super) const SLICE: usize = 512;
 /// The bytes that a slice of long frames sends in total: some 4 ms at the 2 GB/s at which the kernel copies.
 const SLICE_BYTES: usize = 8 << 20;
 /// Subscribers per reading of the clock: reading and counting takes 230 ns at worst, sending takes microseconds each.

@@ -5,10 +5,12 @@ use std::io::IoSlice;
 
 use broker_core::log::Span;
 
-use super::connection::{BEHIND, Moment, SHARE_BYTES, SlotIndex, State, Tick};
+use super::connection::{BEHIND, Moment, SHARE_BYTES, State};
 use super::handler::Handler;
+use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::Moved;
+use super::tick::Tick;
 use super::tls;
 
 /// The least that a span counts in a share: a system call costs the kernel about as much as sending this many bytes.

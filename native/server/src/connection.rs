@@ -8,47 +8,11 @@ use broker_core::protocol::handshake::Request;
 use broker_core::protocol::{Decoder, DeflateParams, Role};
 
 use super::handler::ClientState;
+use super::ids::{ConnId, SlotIndex};
 use super::refusals::NoRoom;
+use super::tick::Tick;
 use super::tls::Tls;
-use super::wheel::TICK_MS;
 use super::wire::Wire;
-
-/// The slot of a connection in its loop.
-pub type SlotIndex = u32;
-
-/// The id of a connection: its loop, its slot, and how many times the slot was used before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnId(pub u64);
-
-impl ConnId {
-    const GENERATION_MASK: u32 = 0x00FF_FFFF;
-
-    /// The connection in a slot of a loop; `generation` tells the successive users of the slot apart.
-    #[must_use]
-    pub fn new(loop_index: usize, slot: SlotIndex, generation: u32) -> Self {
-        Self(
-            (loop_index as u64) << 56
-                | u64::from(generation & Self::GENERATION_MASK) << 32
-                | u64::from(slot),
-        )
-    }
-
-    /// The loop that owns it. A forged id may name a loop that does not exist.
-    #[must_use]
-    pub fn loop_index(self) -> usize {
-        usize::from(self.0.to_be_bytes()[0])
-    }
-
-    pub(super) fn slot(self) -> SlotIndex {
-        let [.., a, b, c, d] = self.0.to_be_bytes();
-        SlotIndex::from_be_bytes([a, b, c, d])
-    }
-
-    pub(super) fn generation(self) -> u32 {
-        let [_, a, b, c, ..] = self.0.to_be_bytes();
-        u32::from_be_bytes([0, a, b, c])
-    }
-}
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,42 +192,6 @@ pub(super) struct Deadlines {
     pub alarm: Tick,
 }
 
-/// A time of the loop's clock in ticks of its wheel, which is no more precise; half the size of milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Tick(u32);
-
-impl Tick {
-    /// A time that is never reached.
-    pub const NEVER: Self = Self(u32::MAX);
-
-    /// The first tick at or after `ms`. Times beyond thirteen years become [`NEVER`].
-    pub fn at_ms(ms: u64) -> Self {
-        Self::of_tick(ms.div_ceil(TICK_MS))
-    }
-
-    /// The time of a tick of the wheel.
-    pub fn of_tick(tick: u64) -> Self {
-        Self(u32::try_from(tick).unwrap_or(u32::MAX))
-    }
-
-    /// Its time; [`NEVER`] if it is never reached.
-    pub fn ms(self) -> u64 {
-        if self.is_set() {
-            u64::from(self.0) * TICK_MS
-        } else {
-            NEVER
-        }
-    }
-
-    pub fn is_set(self) -> bool {
-        self != Self::NEVER
-    }
-
-    pub fn is_over(self, now_ms: u64) -> bool {
-        self.ms() <= now_ms
-    }
-}
-
 /// A past time of the loop's clock in milliseconds: its low half, which is unambiguous for three weeks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment(u32);
@@ -310,9 +238,6 @@ impl Deadlines {
 
 /// How much one connection is sent alone before the others have their turn. The kernel sends that much in one piece.
 pub(super) const SHARE_BYTES: usize = 64 << 10;
-
-/// A time that is never reached.
-pub(super) const NEVER: u64 = u64::MAX;
 
 impl<C: ClientState> Connection<C> {
     pub fn free(generation: u32) -> Self {

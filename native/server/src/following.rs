@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use broker_core::log::Framing;
 
-use super::connection::{BEHIND, SlotIndex, Subscription};
+use super::connection::{BEHIND, Subscription};
 use super::handler::Handler;
+use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::topics::{Audience, Audiences, Live, SharedLog, Topic};
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use broker_core::protocol::handshake::Request;
 
-use super::connection::SlotIndex;
+use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::refusals::Refusal;
 

@@ -6,9 +6,9 @@
 
 use broker_core::log::Framing;
 
-use super::connection::NEVER;
 use super::handler::Handler;
 use super::loop_state::Core;
+use super::tick::NEVER;
 
 /// Half a frame of a page that is drawn 60 times a second. At 10,000 events a second a page in Chromium spends a quarter
 /// of the processor time that it needs for single messages.

@@ -2,8 +2,9 @@
 
 use broker_core::log::Lost;
 
-use super::connection::{BEHIND, SlotIndex, State};
+use super::connection::{BEHIND, State};
 use super::handler::Handler;
+use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 
 /// How many times longer than the lag limit a client may take to read its output if it reads slowly, but reads.

@@ -31,7 +31,7 @@
 //! | `event_loop` | one turn: wait, read, take commands, send, broadcast; how long each may take |
 //! | `life`, `refusals` | the life of a connection: accepted, admitted or refused, closed, removed |
 //! | `shares` | how many connections one address, and one network, may have |
-//! | `loop_state`, `connection` | the state of a loop, and of one connection |
+//! | `loop_state`, `connection`, `ids` | the state of a loop, and of one connection; what it is called |
 //! | `outbox` | output for a single connection: replies, notices, control frames |
 //! | `tls` | encryption of connections, where the server has a certificate |
 //! | `wire` | all differences between WebSocket and Server-Sent Events |
@@ -39,7 +39,7 @@
 //! | `output`, `broadcast`, `catch_up` | from logs to sockets: connections that keep up together, the others one by one |
 //! | `send`, `sys` | ways to send to many sockets, and the few system calls |
 //! | `alive`, `holding` | signs of life; notifications that wait a moment for more |
-//! | `lag`, `wheel` | slow consumers; timers |
+//! | `lag`, `wheel`, `tick` | slow consumers; timers, and their times |
 //! | `responder` | a thread beside the loops that answers HTTP requests at a socket file |
 //! | `mailbox`, `shared`, `lock`, `figures`, `config` | shared state; counters and limits |
 //!
@@ -56,6 +56,7 @@ mod figures;
 mod following;
 mod handler;
 mod holding;
+mod ids;
 mod lag;
 mod life;
 mod lock;
@@ -70,15 +71,17 @@ mod send;
 mod shared;
 mod shares;
 mod sys;
+mod tick;
 mod tls;
 mod topics;
 mod wheel;
 mod wire;
 
 pub use config::{Config, ConfigError, Network, SendChoice, client_address};
-pub use connection::{ConnId, Rate, SlotIndex};
+pub use connection::Rate;
 pub use figures::{Closes, DELAY_BOUNDS_US, Delays, ENDS, Probe};
 pub use handler::{Admission, ClientState, Handler, Message};
+pub use ids::{ConnId, SlotIndex};
 pub use lock::Lock;
 pub use loop_state::{Core, SLOW_CONSUMER};
 pub use mailbox::{Command, Mailbox};

@@ -7,13 +7,15 @@ use std::sync::atomic::Ordering;
 
 use broker_core::protocol::{Decoder, DeflateOffer, Role, handshake};
 
-use super::connection::{Bucket, Handshake, SlotIndex, State, Tick};
+use super::connection::{Bucket, Handshake, State};
 use super::handler::Handler;
+use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::outbox::CROWDED_BYTES;
 use super::refusals::{NoRoom, Refusal, headers_for};
 use super::shared::{Counters, Shared};
 use super::sys;
+use super::tick::Tick;
 use super::wire::Wire;
 
 /// How long a closing connection may take to read its remaining output.

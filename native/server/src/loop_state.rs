@@ -8,15 +8,19 @@ use std::time::Duration;
 use broker_core::log::Span;
 use broker_core::protocol::Deflater;
 
-use super::broadcast::SLICE;
-use super::connection::{ConnId, Connection, NEVER, Rate, Slab, SlotIndex, State, Tick};
+use super::connection::{Connection, Rate, Slab, State};
 use super::handler::Handler;
+use super::ids::{ConnId, SlotIndex};
 use super::send::Sender;
 use super::shared::Shared;
 use super::sys::Poll;
+use super::tick::{NEVER, Tick};
 use super::tls;
 use super::topics::Topics;
 use super::wheel::Wheel;
+
+/// Subscribers of one slice of a broadcast: some 2 ms of small frames, and as many as one submission to `io_uring` takes.
+const SLICE: usize = 512;
 
 /// The close code and reason of a slow consumer.
 pub const SLOW_CONSUMER: (u16, &str) = (4008, "slow_consumer");

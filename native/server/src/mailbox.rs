@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::connection::ConnId;
+use super::ids::ConnId;
 use super::lock::Lock;
 use super::refusals::Refusal;
 use super::sys::Wake;

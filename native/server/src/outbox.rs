@@ -2,8 +2,9 @@
 
 use broker_core::protocol::frame::{self, Opcode};
 
-use super::connection::{SlotIndex, State};
+use super::connection::State;
 use super::handler::Handler;
+use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 
 /// A client may leave this many times the lag limit of replies unread …

@@ -13,10 +13,12 @@
 
 use broker_core::log::{Framing, Lost, Span};
 
-use super::connection::{Moment, SlotIndex, Tick};
+use super::connection::Moment;
 use super::handler::Handler;
+use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::shared::Counters;
+use super::tick::Tick;
 
 /// How much is deflated before others have their turn: 2 ms of work at 60 MB/s.
 const DEFLATE_BYTES: u64 = 128 << 10;

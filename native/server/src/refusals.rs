@@ -1,12 +1,5 @@
 //! Refusals of handshakes as HTTP responses, and which origins may read them.
 
-use std::os::fd::OwnedFd;
-
-use broker_core::protocol::handshake;
-
-use super::shared::{Counters, Shared};
-use super::sys;
-
 /// An HTTP response that ends a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -76,23 +69,4 @@ pub(super) fn headers_for(readable_by: Option<&str>) -> Vec<(&str, &str)> {
         headers.push(("Vary", "Origin"));
     }
     headers
-}
-
-/// Refuses a connection for which there is no room at all; its request is never read. One that would have to begin with
-/// TLS is closed without an answer.
-pub(super) fn refuse_unread<C>(socket: &OwnedFd, reason: NoRoom, shared: &Shared<C>) {
-    Counters::add(&shared.counters.refused, 1);
-    if shared.speaks_tls() {
-        return;
-    }
-    let mut out = Vec::new();
-    let refusal = Refusal::no_room(reason);
-    let headers: Vec<_> = refusal
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    handshake::refuse(refusal.status, &headers, &refusal.body, &mut out);
-    // Bytes that do not fit at once are lost: there is no room to keep them.
-    let _ = sys::write(socket, &out);
 }

@@ -204,8 +204,8 @@ mod tests {
     use broker_core::protocol::frame::encode_masked;
     use broker_core::protocol::handshake::Request;
 
-    use super::super::connection::SlotIndex;
     use super::super::handler::{Admission, Message};
+    use super::super::ids::SlotIndex;
     use super::*;
 
     const WAIT: Duration = Duration::from_secs(20);

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::config::Config;
-use super::connection::ConnId;
 use super::figures::{Closes, Delays, Probe};
+use super::ids::ConnId;
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
 use super::refusals::Refusal;

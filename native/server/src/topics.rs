@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use broker_core::log::{Framing, Log};
 
-use super::connection::SlotIndex;
+use super::ids::SlotIndex;
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
 

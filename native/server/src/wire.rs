@@ -19,8 +19,9 @@ use broker_core::protocol::frame::{self, Opcode};
 use broker_core::protocol::handshake::{self, Request};
 use broker_core::protocol::{DeflateParams, events, jsonrpc};
 
-use super::connection::{Rate, SlotIndex, State};
+use super::connection::{Rate, State};
 use super::handler::Handler;
+use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::sys;
 

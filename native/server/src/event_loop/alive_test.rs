@@ -3,7 +3,7 @@
 use super::shares_test::{HISTORY, Stage, Viewer, call};
 use super::*;
 use crate::SendChoice;
-use crate::connection::Tick;
+use crate::tick::Tick;
 
 const ROOM_BYTES: usize = 512 << 10;
 const SIGN: &str = r#"{"jsonrpc":"2.0","method":"alive","params":{"everyMs":1000}}"#;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use broker_core::protocol::handshake::Request;
 use broker_core::protocol::jsonrpc::{self, Call, Incoming};
 
-use crate::connection::SlotIndex;
 use crate::handler::{Admission, ClientState, Handler, Message};
+use crate::ids::SlotIndex;
 use crate::loop_state::Core;
 use crate::topics::SharedLog;
 use crate::wire::Wire;

@@ -4,7 +4,8 @@ use broker_core::protocol::frame::{Opcode, encode_masked};
 
 use super::shares_test::{Connection, Stage, Viewer, call};
 use super::*;
-use crate::connection::{Deadlines, Tick};
+use crate::connection::Deadlines;
+use crate::tick::Tick;
 
 /// More than one connection may have outstanding.
 const CALLS: usize = 300;

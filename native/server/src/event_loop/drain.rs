@@ -1,7 +1,9 @@
 //! Shutdown: tells clients when to reconnect, spread over time, and then closes the connections.
 
-use super::super::connection::{SlotIndex, State, Tick};
+use super::super::connection::State;
 use super::super::handler::{ClientState, Handler};
+use super::super::ids::SlotIndex;
+use super::super::tick::Tick;
 use super::super::wheel::TICK_MS;
 use super::EventLoop;
 

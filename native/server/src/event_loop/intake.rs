@@ -12,12 +12,14 @@ use broker_core::protocol::{Decoder, Flow, Item, Role};
 use rustls::HandshakeKind;
 
 use super::super::config::{client_address, is_among};
-use super::super::connection::{Rate, SlotIndex, State, Tick};
+use super::super::connection::{Rate, State};
 use super::super::handler::{Admission, Handler, Message};
+use super::super::ids::SlotIndex;
 use super::super::loop_state::Core;
-use super::super::refusals::{NoRoom, Refusal, refuse_unread};
-use super::super::shared::Counters;
+use super::super::refusals::{NoRoom, Refusal};
+use super::super::shared::{Counters, Shared};
 use super::super::sys::{self, Accepted, Moved};
+use super::super::tick::Tick;
 use super::super::tls::Broken;
 use super::super::wire::Wire;
 use super::{EventLoop, is_late};
@@ -502,4 +504,23 @@ impl<H: Handler> Core<H> {
         self.shared.counters.closes.count_by_client();
         self.begin_closing(slot);
     }
+}
+
+/// Refuses a connection for which there is no room at all; its request is never read. One that would have to begin with
+/// TLS is closed without an answer.
+fn refuse_unread<C>(socket: &OwnedFd, reason: NoRoom, shared: &Shared<C>) {
+    Counters::add(&shared.counters.refused, 1);
+    if shared.speaks_tls() {
+        return;
+    }
+    let mut out = Vec::new();
+    let refusal = Refusal::no_room(reason);
+    let headers: Vec<_> = refusal
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    handshake::refuse(refusal.status, &headers, &refusal.body, &mut out);
+    // Bytes that do not fit at once are lost: there is no room to keep them.
+    let _ = sys::write(socket, &out);
 }

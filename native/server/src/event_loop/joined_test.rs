@@ -4,7 +4,7 @@ use broker_core::log::{Entry, Framing, Kind};
 
 use super::shares_test::{HISTORY, Stage, Viewer, call};
 use crate::SendChoice;
-use crate::connection::NEVER;
+use crate::tick::NEVER;
 
 const TARGET: &str = "/api/v1/ws?batch=true";
 const ROOM_BYTES: usize = 512 << 10;

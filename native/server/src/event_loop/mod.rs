@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 use broker_core::protocol::Inflater;
 
 use self::drain::Drain;
-use super::connection::{ConnId, SHARE_BYTES, SlotIndex, State, Tick};
+use super::connection::{SHARE_BYTES, State};
 use super::handler::Handler;
+use super::ids::{ConnId, SlotIndex};
 use super::loop_state::Core;
 use super::mailbox::Command;
 use super::refusals::Refusal;
 use super::sys::Ready;
+use super::tick::Tick;
 use super::wheel::TICK_MS;
 
 const LISTENER: u64 = u64::MAX;
