@@ -1,7 +1,7 @@
 # `make demo` builds everything and runs the main job; `make test` passes all tests; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTHON_DIRS := python tests bench docs
+PYTHON_DIRS := python tests bench docs examples
 # Rooms with quick tests (those of analytics and rpc draw many cases or wait for processes); files in which every test needs a server are not even read.
 UNIT_ROOMS := $(addprefix tests/,auth client concurrency domain fetching gateway metrics operations owners resources storage tracing voting)
 UNIT_FILES := $(addprefix tests/,test_architecture.py test_assertions.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
