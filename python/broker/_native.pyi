@@ -113,6 +113,14 @@ class Server:
     def sign_in(self, conn: int, account: str, token: str) -> bool:
         """Give an open connection the session of a granted token; false when the connection is gone."""
 
+    def replace(
+        self, account: str, token: str, principal: int, reader: int, subject: str, expires_ms: int
+    ) -> int:
+        """Cache what a token stands for in place of what was granted to the subject, for its connections too.
+
+        What they follow and may no longer read ends. Returns how many there were.
+        """
+
     def revoke(self, account: str, subject: str) -> int:
         """Forget the subject's tokens and make its connections anonymous; returns how many there were."""
 

@@ -159,20 +159,58 @@ async def test_a_channel_that_ends_has_the_name_that_was_subscribed_to(world: Wo
 
 async def test_user_that_leaves_a_project_loses_its_private_programs(world: World) -> None:
     program = await world.program(access="private", projectId="own")
+    other = await world.program(access="private", projectId="second")
     token = await world.new_user("mover", "user", "own", "second")
     viewer = await world.join(token=token)
     await viewer.call("subscribe", programId=program)
+    await viewer.call("subscribe", programId=other)
     profile = await viewer.call("getCurrentUser")
     admin = await world.admin()
     fields = {name: profile[name] for name in ("username", "role")}
     await admin.call("updateUser", userId=profile["id"], **fields, projectIds=["second"])
-    assert (await viewer.next("unsubscribed"))["programId"] == program
-    # The token stays good, for what its user may do now.
+    assert await viewer.next("unsubscribed") == {"programId": program, "reason": "insufficient_scope"}
+    # The connection stays signed in, with the rights of now, and follows what it may follow.
+    assert (await viewer.call("getCurrentUser"))["projectIds"] == ["second"]
+    await admin.call("producer", programId=other, event="A#b")
+    assert (await viewer.next("event"))["programId"] == other
+    # So does the token.
     again = await world.join(token=token)
     assert (await again.call("getCurrentUser"))["projectIds"] == ["second"]
     with pytest.raises(RpcError) as caught:
         await again.call("subscribe", programId=program)
     assert caught.value.code == 404
+
+
+async def test_what_a_user_may_follow_goes_on_through_every_change_of_its_rights(world: World) -> None:
+    admin = await world.admin()
+    await admin.call("createProject", id="going", name="n")
+    program = await world.program(access="private", projectId="own")
+    viewer = await world.join(token=await world.new_user("riser", "user", "own", "going"))
+    await viewer.call("subscribe", programId=program)
+    profile = await viewer.call("getCurrentUser")
+    user = {"userId": profile["id"], "username": profile["username"]}
+
+    async def call_once_allowed(method: str, **params: Any) -> Any:
+        codes = set()
+        async with asyncio.timeout(10):
+            while codes <= {403}:  # 401: the connection was signed out
+                try:
+                    return await viewer.call(method, **params)
+                except RpcError as error:
+                    codes.add(error.code)
+                await asyncio.sleep(0.01)
+        pytest.fail(f"{method} was refused with {codes}")
+
+    async def follows(event: dict[str, Any]) -> None:
+        assert (await viewer.next())["params"].get("id") == event["id"], "it was told something else first"
+
+    await admin.call("deleteProject", projectId="going")
+    await follows(await admin.call("producer", programId=program, event="A#b"))
+    await admin.call("updateUser", **user, role="producer", projectIds=["own"])
+    await follows(await call_once_allowed("producer", programId=program, event="A#b"))
+    await admin.call("updateUser", **user, role="admin", projectIds=[])
+    await call_once_allowed("listUsers")
+    await follows(await viewer.call("producer", programId=program, event="A#b"))
 
 
 async def test_changed_password_ends_earlier_sessions_only(world: World) -> None:
@@ -313,7 +351,8 @@ async def test_a_loss_of_rights_reaches_connections_of_an_api_token(world: World
     profile = await user.call("getCurrentUser")
     fields = {name: profile[name] for name in ("username", "role")}
     await (await world.admin()).call("updateUser", userId=profile["id"], **fields, projectIds=["second"])
-    assert (await viewer.next("unsubscribed"))["programId"] == program
+    assert await viewer.next("unsubscribed") == {"programId": program, "reason": "insufficient_scope"}
+    assert (await viewer.call("getCurrentUser"))["projectIds"] == ["second"]
 
 
 async def test_many_invented_api_tokens_at_the_handshake_are_slowed(world: World) -> None:

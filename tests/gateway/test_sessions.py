@@ -26,6 +26,12 @@ class Grants:
     ) -> None:
         self.granted.append((account, principal, reader, subject))
 
+    def replace(
+        self, account: str, token: str, principal: int, reader: int, subject: str, expires_ms: int
+    ) -> int:
+        self.granted.append((account, principal, reader, subject))
+        return 1
+
     def revoke(self, account: str, subject: str) -> int:
         self.revoked.append(subject)
         return 1

@@ -365,6 +365,24 @@ class TestAccess:
             gateway.server.append("main/program/secret", [push(1)])
             wait_for(lambda: gateway.server.stats()["deliveries"] == 1)
 
+    def test_replaced_rights_are_those_of_the_connection_at_once(self, gateway):
+        for name, readers in (("secret", [1, 2]), ("other", [1])):
+            gateway.server.open_log(f"main/program/{name}", "e1", 0, False)
+            for reader in (1, 2):
+                gateway.server.allow(f"main/program/{name}", reader, reader in readers)
+        with self.sign_in(gateway) as client:
+            client.subscribe("secret")
+            client.subscribe("other")
+            assert gateway.server.replace("main", "t", 7, 2, "ada", expires_in(600)) == 1
+            assert client.receive()["params"] == {"programId": "other", "reason": "insufficient_scope"}
+            client.send("ask")
+            assert gateway.upcall()[4] == 7
+            gateway.server.append("main/program/secret", [push(1)])
+            assert client.seqs(1) == [1]
+            # And it can be revoked as any other.
+            assert gateway.server.revoke("main", "ada") == 1
+            assert client.receive()["params"] == {"programId": "secret", "reason": "token_revoked"}
+
     def test_revoked_subject_is_anonymous_at_once(self, gateway):
         gateway.server.open_log("main/program/secret", "e1", 0, False)
         gateway.server.allow("main/program/secret", 1, True)

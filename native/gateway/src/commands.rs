@@ -16,8 +16,8 @@ pub enum Command {
     /// The readers allowed for the log with this number have changed, or the time to decide about them is over.
     Access(u64, Undecided),
     SignIn(ConnId, Arc<Session>),
-    /// Make these connections anonymous, because their sessions are revoked.
-    Revoke(Vec<ConnId>),
+    /// The sessions of these connections have ended: give them those that have replaced them, or make them anonymous.
+    EndSessions(Vec<ConnId>),
     /// Reply to a call: its ticket, whether it failed, the JSON.
     Reply(ConnId, u64, Answer, Vec<u8>),
     /// Run a `subscribe` again, or decide about an event stream again.

@@ -54,26 +54,24 @@ impl Grants {
     /// Remembers a token. A token that is granted again unchanged keeps its session.
     pub fn add(&self, token: &str, session: Session, wall_ms: u64) {
         let mut tables = self.tables.lock();
-        if tables.tokens >= self.most {
-            tables.make_room(self.most, wall_ms);
+        if !tables.has(token, &session) {
+            tables.add(token, session, self.most, wall_ms);
         }
-        let granted = tables
-            .by_account
-            .entry(session.account.clone())
-            .or_default();
-        let known = granted.by_token.get(token);
-        if known.is_some_and(|known| known.is_like(&session)) {
-            return;
+    }
+
+    /// Remembers a token whose rights have changed: its session replaces those of its subject. Returns the connections
+    /// that use them; none when nothing has changed.
+    pub fn replace(&self, token: &str, session: Session, wall_ms: u64) -> Vec<ConnId> {
+        let mut tables = self.tables.lock();
+        if tables.has(token, &session) {
+            return Vec::new();
         }
-        let (token, session) = (Arc::<str>::from(token), Arc::new(session));
-        let of_subject = granted
-            .by_subject
-            .entry(session.subject.clone())
-            .or_default();
-        of_subject.retain(|(_, weak)| weak.strong_count() > 0);
-        of_subject.push((Arc::clone(&token), Arc::downgrade(&session)));
-        let is_new = granted.by_token.insert(token, session).is_none();
-        tables.tokens += usize::from(is_new);
+        let former = tables.forget(&session.account, &session.subject);
+        let session = tables.add(token, session, self.most, wall_ms);
+        former
+            .iter()
+            .flat_map(|former| former.replace(&session))
+            .collect()
     }
 
     /// The session of a token that has neither expired nor been revoked.
@@ -85,25 +83,8 @@ impl Grants {
 
     /// Forgets a subject's tokens and ends its sessions; returns the connections that use them.
     pub fn revoke(&self, account: &str, subject: &str) -> Vec<ConnId> {
-        let mut tables = self.tables.lock();
-        let Some(granted) = tables.by_account.get_mut(account) else {
-            return Vec::new();
-        };
-        let sessions = granted.by_subject.remove(subject).unwrap_or_default();
-        let (mut connections, mut forgotten) = (Vec::new(), 0);
-        for (token, weak) in sessions {
-            let known = granted.by_token.get(&token);
-            // The token may have been granted to another subject since.
-            if known.is_some_and(|known| Arc::as_ptr(known) == weak.as_ptr()) {
-                granted.by_token.remove(&token);
-                forgotten += 1;
-            }
-            if let Some(session) = weak.upgrade() {
-                connections.extend(session.revoke());
-            }
-        }
-        tables.tokens -= forgotten;
-        connections
+        let former = self.tables.lock().forget(account, subject);
+        former.iter().flat_map(|former| former.revoke()).collect()
     }
 
     /// Removes expired tokens.
@@ -113,6 +94,52 @@ impl Grants {
 }
 
 impl Tables {
+    /// Whether the token is remembered with an equal session.
+    fn has(&self, token: &str, session: &Session) -> bool {
+        let granted = self.by_account.get(&session.account);
+        let known = granted.and_then(|granted| granted.by_token.get(token));
+        known.is_some_and(|known| known.is_like(session))
+    }
+
+    fn add(&mut self, token: &str, session: Session, most: usize, wall_ms: u64) -> Arc<Session> {
+        if self.tokens >= most {
+            self.make_room(most, wall_ms);
+        }
+        let granted = self.by_account.entry(session.account.clone()).or_default();
+        let (token, session) = (Arc::<str>::from(token), Arc::new(session));
+        let of_subject = granted
+            .by_subject
+            .entry(session.subject.clone())
+            .or_default();
+        of_subject.retain(|(_, weak)| weak.strong_count() > 0);
+        of_subject.push((Arc::clone(&token), Arc::downgrade(&session)));
+        let former = granted.by_token.insert(token, Arc::clone(&session));
+        self.tokens += usize::from(former.is_none());
+        session
+    }
+
+    /// Forgets a subject's tokens; returns its sessions that are in use, or were until now.
+    fn forget(&mut self, account: &str, subject: &str) -> Vec<Arc<Session>> {
+        let Some(granted) = self.by_account.get_mut(account) else {
+            return Vec::new();
+        };
+        let sessions = granted.by_subject.remove(subject).unwrap_or_default();
+        let mut former = Vec::new();
+        for (token, weak) in sessions {
+            let Some(session) = weak.upgrade() else {
+                continue;
+            };
+            let known = granted.by_token.get(&token);
+            // The token may have been granted to another subject since.
+            if known.is_some_and(|known| Arc::ptr_eq(known, &session)) {
+                granted.by_token.remove(&token);
+                self.tokens -= 1;
+            }
+            former.push(session);
+        }
+        former
+    }
+
     fn sweep(&mut self, wall_ms: u64) {
         for granted in self.by_account.values_mut() {
             granted
@@ -175,9 +202,34 @@ mod tests {
         let found = grants.find("demo", "t", 0).expect("granted above");
         let attached = Attached::new(found, ConnId(7)).expect("not revoked");
         assert_eq!(grants.revoke("demo", "ada"), [ConnId(7)]);
-        assert!(attached.is_revoked());
+        assert!(attached.has_ended() && attached.successor().is_none());
         assert!(grants.find("demo", "u", 0).is_none());
         assert!(grants.revoke("demo", "ada").is_empty());
+    }
+
+    #[test]
+    fn what_replaces_a_session_counts_for_its_token_and_its_connections() {
+        let grants = Grants::default();
+        let with_reader = |reader| Session::new("demo", 1, reader, "ada", 100);
+        grants.add("t", with_reader(1), 0);
+        let first = grants.find("demo", "t", 0).expect("granted above");
+        let attached = Attached::new(Arc::clone(&first), ConnId(7)).expect("not ended");
+        assert!(
+            grants.replace("t", with_reader(1), 0).is_empty(),
+            "nothing has changed"
+        );
+        assert!(!attached.has_ended());
+
+        assert_eq!(grants.replace("t", with_reader(2), 0), [ConnId(7)]);
+        let second = grants.find("demo", "t", 0).expect("replaced above");
+        assert_eq!(second.reader, 2);
+        assert!(Attached::new(first, ConnId(8)).is_none());
+        let next = attached.successor().expect("it is not revoked");
+        assert!(Arc::ptr_eq(&next, &second));
+
+        // The connection has not taken it up yet: it finds it revoked.
+        assert!(grants.revoke("demo", "ada").is_empty());
+        assert!(next.has_ended() && next.successor().is_none());
     }
 
     #[test]
@@ -302,7 +354,7 @@ mod tests {
                         prop_assert_eq!(grants.tables.lock().tokens, live);
                     }
                 }
-                prop_assert!(attached.iter().all(|one| !one.3.is_revoked()));
+                prop_assert!(attached.iter().all(|one| !one.3.has_ended()));
             }
         }
     }

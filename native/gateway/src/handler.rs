@@ -40,7 +40,7 @@ impl Handler for Gateway {
                     self.sign_in(core, slot, session);
                 }
             }
-            Command::Revoke(connections) => Self::end_revoked(core, connections),
+            Command::EndSessions(connections) => self.end_sessions(core, connections),
             Command::Access(number, undecided) => self.check_access(core, number, undecided),
             Command::Reply(id, ticket, answer, json) => {
                 if let Some((slot, pending)) = Self::take_pending(core, id, ticket) {

@@ -137,9 +137,18 @@ impl Hub {
         true
     }
 
+    /// Remembers a token whose rights have changed, for the connections of its subject too; returns their number.
+    pub fn replace(&self, token: &str, session: Session) -> usize {
+        let wall_ms = self.shared.wall_ms();
+        self.end_sessions(self.grants.replace(token, session, wall_ms))
+    }
+
     /// Forgets a subject's tokens and makes its connections anonymous; returns the number of connections.
     pub fn revoke(&self, account: &str, subject: &str) -> usize {
-        let connections = self.grants.revoke(account, subject);
+        self.end_sessions(self.grants.revoke(account, subject))
+    }
+
+    fn end_sessions(&self, connections: Vec<ConnId>) -> usize {
         let count = connections.len();
         let mut by_loop: Vec<Vec<ConnId>> = vec![Vec::new(); self.shared.mailboxes.len()];
         for conn in connections {
@@ -147,7 +156,7 @@ impl Hub {
         }
         for (mailbox, connections) in self.shared.mailboxes.iter().zip(by_loop) {
             if !connections.is_empty() {
-                mailbox.send(broker_server::Command::Handler(Command::Revoke(
+                mailbox.send(broker_server::Command::Handler(Command::EndSessions(
                     connections,
                 )));
             }
@@ -273,7 +282,7 @@ mod tests {
             let mut commands = Vec::new();
             mailbox.take(&mut commands);
             let connections = commands.into_iter().flat_map(|command| match command {
-                broker_server::Command::Handler(Command::Revoke(connections)) => connections,
+                broker_server::Command::Handler(Command::EndSessions(connections)) => connections,
                 other => unreachable!("nobody asked for {other:?}"),
             });
             connections.collect()

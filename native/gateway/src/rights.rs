@@ -15,24 +15,39 @@ use super::upcalls::Upcall;
 const WARNING_MS: u64 = 60_000;
 
 impl Gateway {
-    /// The reader class of a connection at this moment; a token that has expired or was revoked a moment ago no longer
-    /// counts. A loop receives a revocation as a command, which it may process after messages that arrived later.
+    /// The reader class of a connection at this moment; a token that has expired, or was revoked or got other rights a
+    /// moment ago, no longer counts. A loop is told by a command, which it may process after messages that arrived
+    /// later.
     pub(super) fn reader(core: &mut Core, slot: SlotIndex) -> Option<u64> {
+        Self::succeed(core, slot);
         let wall_ms = core.shared.wall_ms();
         let session = core.client(slot).session.as_ref()?;
         if session.expires_ms <= wall_ms {
             Self::sign_out(core, slot, "token_expired");
             return None;
         }
-        if session.is_revoked() {
-            Self::sign_out(core, slot, "token_revoked");
-            return None;
-        }
         Some(session.reader)
     }
 
-    /// Gives a connection a session. Returns false, and leaves the connection unchanged, when the session has been
-    /// revoked.
+    /// Gives a connection whose session has ended the one that has replaced it, or none.
+    fn succeed(core: &mut Core, slot: SlotIndex) {
+        let Some(session) = &core.client(slot).session else {
+            return;
+        };
+        if !session.has_ended() {
+            return;
+        }
+        let mut next = session.successor();
+        while let Some(session) = next {
+            if Self::attach(core, slot, Arc::clone(&session)) {
+                return;
+            }
+            next = session.successor();
+        }
+        Self::sign_out(core, slot, "token_revoked");
+    }
+
+    /// Gives a connection a session. Returns false, and leaves the connection unchanged, when the session has ended.
     pub(super) fn attach(core: &mut Core, slot: SlotIndex, session: Arc<Session>) -> bool {
         let remaining_ms = session.expires_ms.saturating_sub(core.shared.wall_ms());
         let alarm_ms = core
@@ -42,7 +57,7 @@ impl Gateway {
         let client = core.client(slot);
         if client.session.as_ref().is_some_and(|has| has.is(&session)) {
             // The connection is entered once: a second entry would be removed together with the first.
-            return !session.is_revoked();
+            return !session.has_ended();
         }
         let Some(attached) = Attached::new(session, conn) else {
             return false;
@@ -59,10 +74,16 @@ impl Gateway {
             .account
             .as_ref()
             .is_some_and(|account| account.name == session.account);
-        let reader = session.reader;
-        if !is_here || !Self::attach(core, slot, session) {
-            return;
+        if is_here && Self::attach(core, slot, session) {
+            self.check_followed(core, slot);
         }
+    }
+
+    /// Ends what a connection follows and may not.
+    fn check_followed(&self, core: &mut Core, slot: SlotIndex) {
+        let Some(reader) = core.client(slot).session.as_ref().map(|s| s.reader) else {
+            return;
+        };
         for log in core.followed(slot) {
             let allowed = log.access.lock().allows(Some(reader));
             match allowed {
@@ -99,15 +120,13 @@ impl Gateway {
         }
     }
 
-    /// Makes these connections anonymous, unless they have received another session in the meantime.
-    pub(super) fn end_revoked(core: &mut Core, connections: Vec<ConnId>) {
+    /// Gives these connections the sessions that have replaced theirs, or none, unless they have received another one
+    /// in the meantime; ends what they follow and may no longer.
+    pub(super) fn end_sessions(&self, core: &mut Core, connections: Vec<ConnId>) {
         for conn in connections {
-            let Some(slot) = core.find(conn) else {
-                continue;
-            };
-            let session = &core.client(slot).session;
-            if session.as_ref().is_some_and(|session| session.is_revoked()) {
-                Self::sign_out(core, slot, "token_revoked");
+            if let Some(slot) = core.find(conn) {
+                Self::succeed(core, slot);
+                self.check_followed(core, slot);
             }
         }
     }

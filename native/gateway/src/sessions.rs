@@ -1,8 +1,8 @@
 //! The principal of a granted token, and the connections that use it.
 //!
 //! A session and its connections agree under the session's lock: a connection is entered there before it gets the
-//! session, and a revocation marks the session and takes the list in one step. So each connection is either in the list
-//! or finds the session revoked; none is missed, and connections with other sessions are not searched.
+//! session, and whatever ends the session marks it and takes the list in one step. So each connection is either in the
+//! list or finds that the session has ended; none is missed, and connections with other sessions are not searched.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,8 +19,16 @@ pub struct Session {
     pub subject: String,
     /// Milliseconds since 1970; from then on the token is invalid.
     pub expires_ms: u64,
-    /// The connections that use it; None once it is revoked.
-    connections: Lock<Option<HashSet<ConnId>>>,
+    state: Lock<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The connections that use it.
+    Good(HashSet<ConnId>),
+    /// The same token stands for other rights now: of these connections too.
+    Replaced(Arc<Session>),
+    Revoked,
 }
 
 impl Session {
@@ -32,18 +40,40 @@ impl Session {
             reader,
             subject: subject.to_owned(),
             expires_ms,
-            connections: Lock::new(Some(HashSet::new())),
+            state: Lock::new(State::Good(HashSet::new())),
         }
     }
 
+    /// Whether it has ended: it is revoked, or another one has replaced it.
     #[must_use]
-    pub fn is_revoked(&self) -> bool {
-        self.connections.lock().is_none()
+    pub fn has_ended(&self) -> bool {
+        !matches!(*self.state.lock(), State::Good(_))
+    }
+
+    /// What has replaced it, unless it is revoked.
+    pub(super) fn successor(&self) -> Option<Arc<Self>> {
+        match &*self.state.lock() {
+            State::Replaced(session) => Some(Arc::clone(session)),
+            State::Good(_) | State::Revoked => None,
+        }
     }
 
     /// Ends it for good; returns the connections that use it, and none on a second call.
     pub(super) fn revoke(&self) -> HashSet<ConnId> {
-        self.connections.lock().take().unwrap_or_default()
+        self.end(State::Revoked)
+    }
+
+    /// Ends it in favour of another one; returns the connections that use it, and none once it has ended.
+    pub(super) fn replace(&self, session: &Arc<Self>) -> HashSet<ConnId> {
+        self.end(State::Replaced(Arc::clone(session)))
+    }
+
+    fn end(&self, end: State) -> HashSet<ConnId> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, end) {
+            State::Good(connections) => connections,
+            State::Replaced(_) | State::Revoked => HashSet::new(),
+        }
     }
 
     /// Whether it equals another session, so that connections need not change to that one.
@@ -61,10 +91,13 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Gives a session to a connection, which has no other [`Attached`]; None when the session has been revoked.
+    /// Gives a session to a connection, which has no other [`Attached`]; None when the session has ended.
     #[must_use]
     pub fn new(session: Arc<Session>, conn: ConnId) -> Option<Self> {
-        session.connections.lock().as_mut()?.insert(conn);
+        match &mut *session.state.lock() {
+            State::Good(connections) => connections.insert(conn),
+            State::Replaced(_) | State::Revoked => return None,
+        };
         Some(Self { session, conn })
     }
 
@@ -84,7 +117,7 @@ impl std::ops::Deref for Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if let Some(connections) = self.session.connections.lock().as_mut() {
+        if let State::Good(connections) = &mut *self.session.state.lock() {
             connections.remove(&self.conn);
         }
     }
@@ -108,7 +141,7 @@ mod tests {
         let here = Attached::new(Arc::clone(&session), ConnId(2)).expect("not revoked");
         drop(gone);
         assert_eq!(session.revoke(), HashSet::from([ConnId(2)]));
-        assert!(here.is_revoked());
+        assert!(here.has_ended());
         assert!(Attached::new(Arc::clone(&session), ConnId(3)).is_none());
         assert!(session.revoke().is_empty());
     }
@@ -116,7 +149,7 @@ mod tests {
     /// Threads attach and detach while another one revokes; the connections that use the session afterwards are in the
     /// list.
     #[test]
-    fn nobody_is_missed_who_attaches_while_the_session_is_revoked() {
+    fn nobody_is_missed_who_attaches_while_the_session_has_ended() {
         const THREADS: u64 = 3;
         for _ in 0..300 {
             let (session, start) = (session(), Arc::new(Barrier::new(4)));

@@ -231,6 +231,21 @@ impl Server {
         py.detach(|| self.hub.sign_in(ConnId(conn), account, token))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what a token stands for")]
+    fn replace(
+        &self,
+        py: Python<'_>,
+        account: &str,
+        token: &str,
+        principal: u64,
+        reader: u64,
+        subject: &str,
+        expires_ms: u64,
+    ) -> usize {
+        let session = Session::new(account, principal, reader, subject, expires_ms);
+        py.detach(|| self.hub.replace(token, session))
+    }
+
     fn revoke(&self, py: Python<'_>, account: &str, subject: &str) -> usize {
         py.detach(|| self.hub.revoke(account, subject))
     }

@@ -35,6 +35,11 @@ class TokenCache(Protocol):
     ) -> None:
         """Remember a token."""
 
+    def replace(
+        self, account: str, token: str, principal: int, reader: int, subject: str, expires_ms: int
+    ) -> int:
+        """Remember a token in place of what was granted to `subject`, for its connections too."""
+
     def revoke(self, account: str, subject: str) -> int:
         """Forget what was granted to `subject` and make its connections anonymous."""
 
@@ -141,8 +146,8 @@ class Sessions:
     async def refresh(self, account: str, subject: str) -> None:
         """Give the sessions of `subject` its present rights; its tokens stay good.
 
-        Connections whose session loses rights become anonymous, and their private subscriptions end: only a
-        new log-in gives them the new class of readers. Rights that grow count for calls at once.
+        Its connections have them at once for their calls. Where rights are lost, what a connection follows
+        and may read no longer ends; rights that grow count for subscriptions after the next log-in.
         """
         for session in self._of(account, subject):
             if self._auth.is_revoked(session.principal):
@@ -174,12 +179,13 @@ class Sessions:
         if self._sessions.peek(session.number) is not session or principal == session.principal:
             return session
         before = session.principal
-        if before.role is not principal.role or before.project_ids - principal.project_ids:
-            self._cache.revoke(before.account, _native_subject(session))
         session = replace(session, principal=principal, reader=self._reader_of(principal))
         self._sessions.replace(session.number, session)
-        self._by_token[before.account, session.token] = session
-        self._grant(session)
+        self._by_token[principal.account, session.token] = session
+        if before.role is not principal.role or before.project_ids - principal.project_ids:
+            self._cache.replace(*_grant_of(session))
+        else:
+            self._grant(session)
         return session
 
     def _revoke_if_held(self, session: Session) -> None:
@@ -187,15 +193,7 @@ class Sessions:
             self._revoke(session)
 
     def _grant(self, session: Session) -> None:
-        principal = session.principal
-        self._cache.grant(
-            principal.account,
-            session.token,
-            session.number,
-            session.reader,
-            _native_subject(session),
-            principal.ends_ms,
-        )
+        self._cache.grant(*_grant_of(session))
 
     def _add(self, account: str, token: str, principal: Principal) -> Session:
         self._last_number += 1
@@ -260,6 +258,12 @@ class SignIns:
         if newest == number:
             self._numbers.pop(conn)
         return newest
+
+
+def _grant_of(session: Session) -> tuple[str, str, int, int, str, int]:
+    principal = session.principal
+    subject = _native_subject(session)
+    return (principal.account, session.token, session.number, session.reader, subject, principal.ends_ms)
 
 
 def _native_subject(session: Session) -> str:
