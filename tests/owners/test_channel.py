@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from broker.clock import SystemClock, to_datetime
+from broker.domain.programs import Program
 from broker.owners import channel
 from broker.owners.channel import ProgramsChannel
 from broker.owners.commands import DeleteProgram, UpdateProgram
@@ -16,6 +17,7 @@ from broker.owners.protocol import Cursor, Entry, EntryKind
 from broker.owners.sessions import Follow
 from broker.storage.database import Database
 from broker.storage.program_changes import ProgramOutbox
+from broker.storage.programs import Programs
 from tests.owners.support import Gateway, ask, create_programs, fetch, ids
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -135,6 +137,62 @@ async def test_program_goes_live_and_ends_on_time(
     entries = await gateway.until(1, 2)
     told = [orjson.loads(entry.params) for entry in entries]
     assert [(one["change"], one["program"]["live"]) for one in told] == [("live", True), ("ended", False)]
+
+
+async def test_a_change_by_which_a_program_goes_live_or_ends_is_told_with_it(
+    owner: Owner, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "LOOK_S", 60.0)  # nothing is told because of a look that comes by itself
+    gateway = Gateway(owner)
+    await gateway.open(Follow(1, TOPIC, None))
+    await create_programs(dsn, ["new", "other"])
+    now_ms = SystemClock().now_ms()
+
+    async def change(start_ms: int, end_ms: int) -> None:
+        times = {"scheduled_start_time": to_datetime(start_ms), "scheduled_end_time": to_datetime(end_ms)}
+        await ask(owner, UpdateProgram(ids.uuid7(), "demo", "new", times))
+        owner.nudge("demo")
+
+    await change(now_ms + 3_600_000, now_ms + 7_200_000)
+    await change(now_ms - 5_000, now_ms + 7_200_000)
+    await change(now_ms - 5_000, now_ms + 7_000_000)
+    await change(now_ms - 5_000, now_ms - 500)
+    # Neither is told again when something else passes.
+    await ask(owner, UpdateProgram(ids.uuid7(), "demo", "other", {"name": "Final"}))
+    owner.nudge("demo")
+    told = [orjson.loads(entry.params) for entry in await gateway.until(1, 9)]
+    assert [(one["change"], one["program"]["id"], one["program"]["live"]) for one in told] == [
+        ("created", "new", False),
+        ("created", "other", False),
+        ("updated", "new", False),
+        ("updated", "new", True),
+        ("live", "new", True),
+        ("updated", "new", True),
+        ("updated", "new", False),
+        ("ended", "new", False),
+        ("updated", "other", False),
+    ]
+
+
+async def test_a_program_that_is_created_live_is_told_to_be(database: Database, dsn: str) -> None:
+    clock = FixedClock(NOON)
+    changes = ProgramOutbox(database, clock)
+    await changes.pass_boundaries("demo")
+    noon = to_datetime(NOON)
+    for name, start_ms, end_ms in (("on", -60_000, 60_000), ("over", -60_000, -1), ("later", 1, 60_000)):
+        program = Program(
+            id=name,
+            name=name,
+            scheduled_start_time=to_datetime(NOON + start_ms),
+            scheduled_end_time=to_datetime(NOON + end_ms),
+            created_time=noon,
+            updated_time=noon,
+        )
+        await Programs(database, clock).create("demo", program, name)
+    assert await passed(dsn) == [("live", "on")]
+    clock.ms = NOON + 60_000
+    assert await changes.pass_boundaries("demo") == 3
+    assert await passed(dsn) == [("live", "on"), ("live", "later"), ("ended", "on"), ("ended", "later")]
 
 
 async def test_what_passes_before_the_first_look_is_told(database: Database, dsn: str) -> None:

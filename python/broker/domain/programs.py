@@ -67,6 +67,15 @@ class Program(Model):
         return ProgramStatus.LIVE if now_ms < to_ms(self.scheduled_end_time) else ProgramStatus.ENDED
 
 
+def turn_of(before: Program | None, after: Program, now_ms: int) -> ProgramChange | None:
+    """Whether a program goes live or ends by being changed from `before`, or created, at `now_ms`."""
+    was_live = before is not None and before.status(now_ms) is ProgramStatus.LIVE
+    is_live = after.status(now_ms) is ProgramStatus.LIVE
+    if was_live == is_live:
+        return None
+    return ProgramChange.LIVE if is_live else ProgramChange.ENDED
+
+
 class ProgramResource(Program):
     """A program as it is answered."""
 

@@ -1,6 +1,7 @@
 """The channel `programs` of an account: pushes the rows of the outbox `program_changes`.
 
-Programs that go live or end by the clock get their rows from here, on time.
+Programs that go live or end by the clock get their rows from here, on time; those that do by being changed
+get them with the change.
 """
 
 from collections.abc import Iterable
@@ -33,10 +34,10 @@ class ProgramsChannel(TailedChannel):
         """Write what has passed, tell what is new; wait no longer than until a program goes live or ends."""
         now_ms = self._clock.now_ms()
         is_due = self._boundary_ms is not None and self._boundary_ms <= now_ms
-        if is_due:
-            await self._changes.pass_boundaries(self._account, self._since_ms)
         if await self._tell_news() or is_due:
-            # changed programs may have changed what comes next
+            # Changed programs may have changed what comes next, and what has passed.
+            if await self._changes.pass_boundaries(self._account, self._since_ms):
+                await self._tell_news()
             self._boundary_ms = await self._changes.next_boundary_ms(self._account, now_ms)
         if self._boundary_ms is None:
             return LOOK_S

@@ -32,7 +32,7 @@ from broker.domain.history import (
 )
 from broker.domain.idempotency import IdempotencyKey, KeptResult, used_for_another
 from broker.domain.permission_table import Rule
-from broker.domain.programs import Access, Program, ProgramChange, has_free_contexts, program_json
+from broker.domain.programs import Access, Program, ProgramChange, has_free_contexts, program_json, turn_of
 from broker.domain.projects import going_project
 from broker.domain.users import Principal
 from broker.errors import BrokerError, NotFound, Unavailable
@@ -271,7 +271,8 @@ class Sequencer:
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
         changed = {"updated_time": to_datetime(self._now_ms)}
-        program = self._found.programs[head.uid].model_copy(update={**command.changes, **changed})
+        before = self._found.programs[head.uid]
+        program = before.model_copy(update={**command.changes, **changed})
         if command.caller is not None:
             principal = _principal(command, command.caller)
             permissions.require_into(_RULES[UpdateProgram], principal, program.project_id)
@@ -282,6 +283,8 @@ class Sequencer:
         attributes = Attributes(program.access is Access.PUBLIC, program.project_id, is_free)
         self.writes.programs.append((head.uid, program))
         self.writes.program_changes.append((command.account, ProgramChange.UPDATED, program, self._now_ms))
+        if (turn := turn_of(before, program, self._now_ms)) is not None:
+            self.writes.program_changes.append((command.account, turn, program, self._now_ms))
         if attributes != attributes_of(head):
             self._entry(command, attributes_entry(head.epoch, head.seq, attributes))
         return program

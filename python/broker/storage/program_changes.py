@@ -31,7 +31,8 @@ _BEGIN_MARK = """
 INSERT INTO schedule_marks (account, time) VALUES ($1, $2) ON CONFLICT (account) DO NOTHING
 """
 _MOVE_MARK = "UPDATE schedule_marks SET time = $2 WHERE account = $1"
-# A program whose end is not after its start is never live; ends come before starts of the same moment.
+# A program whose end is not after its start is never live; ends come before starts of the same moment. What a
+# change brought about was told with it, and is newer than the boundaries before it.
 _BOUNDARIES = f"""
 SELECT boundary, change, {PROGRAM_COLUMNS} FROM (
     SELECT scheduled_start AS boundary, 'live' AS change, * FROM programs
@@ -40,7 +41,10 @@ SELECT boundary, change, {PROGRAM_COLUMNS} FROM (
     UNION ALL
     SELECT scheduled_end AS boundary, 'ended' AS change, * FROM programs
     WHERE account = $1 AND scheduled_end > $2 AND scheduled_end <= $3 AND scheduled_start IS NOT NULL
-) AS passed ORDER BY boundary, change, uid
+) AS passed WHERE NOT EXISTS (
+    SELECT 1 FROM program_changes told WHERE told.account = $1 AND told.change IN ('live', 'ended')
+        AND told.program->>'id' = passed.id AND told.time >= passed.boundary
+) ORDER BY boundary, change, uid
 """  # noqa: S608  # the columns are a constant
 _NEXT_BOUNDARY = """
 SELECT min(boundary) FROM (

@@ -8,9 +8,9 @@ from datetime import datetime
 import asyncpg
 import orjson
 
-from broker.clock import Clock, to_datetime
+from broker.clock import Clock, to_datetime, to_ms
 from broker.concurrency.caches import TtlCache
-from broker.domain.programs import Program, ProgramChange, ProgramStatus
+from broker.domain.programs import Program, ProgramChange, ProgramStatus, turn_of
 from broker.domain.projects import going_project
 from broker.errors import Conflict, NotFound
 from broker.storage.account_quotas import hold_program_quota
@@ -134,7 +134,10 @@ class Programs:
                     raise going_project(project)
                 uid = await connection.fetchval(_INSERT, account, *_values(program))
                 await connection.execute(_INSERT_HEAD, uid, epoch)
-                await append_change(connection, account, ProgramChange.CREATED, program, program.created_time)
+                created = program.created_time
+                await append_change(connection, account, ProgramChange.CREATED, program, created)
+                if (turn := turn_of(None, program, to_ms(created))) is not None:
+                    await append_change(connection, account, turn, program, created)
         except asyncpg.UniqueViolationError as error:
             raise Conflict(f"the program {program.id} already exists") from error
 
