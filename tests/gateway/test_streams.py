@@ -9,7 +9,7 @@ import pytest
 
 from broker.gateway.backfill import PAGE_ENTRIES
 from tests.asgi import ask
-from tests.gateway.streams import Stream, StreamEvent
+from tests.gateway.streams import WAIT_S, Stream, StreamEvent
 from tests.gateway.world import World, open_gateway, open_world
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -253,6 +253,17 @@ async def test_both_doors_answer_other_methods_alike(world: World, method: str) 
     assert here.headers["allow"] == there.headers["allow"] == "GET, OPTIONS"
     allowed = "access-control-allow-methods"
     assert here.headers.get(allowed) == there.headers.get(allowed)
+
+
+async def test_a_reply_to_head_has_no_content(world: World) -> None:
+    path = f"/api/v1/programs/{await world.program()}/events/stream"
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(f"HEAD {path} HTTP/1.1\r\nHost: demo.localhost\r\n\r\n".encode())
+    async with asyncio.timeout(WAIT_S):
+        head, _, content = (await reader.read()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 405 ")
+    assert content == b""  # RFC 9110, section 9.3.2
+    writer.close()
 
 
 async def test_reader_goes_on_across_a_restart(migrated_dsn: str) -> None:

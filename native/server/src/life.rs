@@ -131,6 +131,7 @@ impl<H: Handler> Core<H> {
             return self.drop_connection(slot);
         }
         let handshake = *connection.handshake.take().unwrap_or_default();
+        let is_head = handshake.request.method == "HEAD";
         let given = handshake.request.request_id;
         let request_id = given.unwrap_or_else(|| request_id_from(&shared));
         let mut headers: Vec<(&str, &str)> = refusal
@@ -147,12 +148,12 @@ impl<H: Handler> Core<H> {
         {
             headers.push(("Content-Type", "application/json"));
         }
-        handshake::refuse(
-            refusal.status,
-            &headers,
-            &refusal.body,
-            &mut connection.out.bytes,
-        );
+        let out = &mut connection.out.bytes;
+        handshake::refuse(refusal.status, &headers, &refusal.body, out);
+        if is_head {
+            // RFC 9110, section 9.3.2: no content follows, whatever the head says of it.
+            out.truncate(out.len() - refusal.body.len());
+        }
         if refusal.status >= 400 {
             Counters::add(&shared.counters.refused, 1);
         }
