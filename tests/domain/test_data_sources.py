@@ -148,6 +148,19 @@ def test_body_is_a_form_where_the_source_says_so() -> None:
     assert build(made, "PUT", body={"b": "x y", "c": [1, 2]}).body == b"a=1&b=x+y&c=1&c=2"
 
 
+@pytest.mark.parametrize("sent", [{}, {"content-type": "application/json"}, {"content-type": "text/plain"}])
+def test_the_sources_media_type_stands_whatever_the_caller_sends(sent: dict[str, str]) -> None:
+    form = "application/x-www-form-urlencoded"
+    request = build(source(headers={"content-Type": form}), "POST", headers=sent, body={"b": "x y"})
+    assert (request.headers, request.body) == ({"content-type": form}, b"b=x+y")
+
+
+@pytest.mark.parametrize("members", [{}, {"headers": {"Content-Type": None}}])
+def test_the_callers_media_type_is_taken_where_the_source_has_none(members: dict[str, Any]) -> None:
+    sent = build(source(**members), "POST", headers={"content-type": "application/merge-patch+json"}, body={})
+    assert sent.headers == {"content-type": "application/merge-patch+json"}
+
+
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_some_methods_send_no_body(method: str) -> None:
     sent = build(source(body={"a": 1}, headers={"Content-Type": "a/b"}), method, body={"b": 2})
