@@ -12,6 +12,7 @@ from broker.domain.data_sources import (
     build_request,
     find_data_source,
     merge_body,
+    require_methods,
 )
 from broker.errors import InvalidRequest, MethodNotAllowed
 
@@ -88,6 +89,20 @@ def test_methods(members: dict[str, Any], allowed: set[str]) -> None:
         else:
             with pytest.raises(MethodNotAllowed):
                 build(source(**members), method)
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [None, {}, "x", 5, [], [5], [{}], [{"methods": None}], [{"methods": "GET"}], [{"methods": ["GET"]}]],
+)
+def test_other_sources_are_stored_whatever_they_look_like(sources: Any) -> None:
+    require_methods(sources, "s")
+
+
+def test_an_empty_list_of_methods_is_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"^s\[2\]\.methods: ") as caught:
+        require_methods([5, {"methods": ["GET"]}, {"methods": []}], "s")
+    assert [fault.field for fault in caught.value.faults] == ["s[2].methods"]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class DataSource(Model):
     """One configured API. Members that are not known here are for the project's own use.
 
     Attributes:
-        method, methods: what callers may use; neither allows all four.
+        method, methods: what callers may use; neither allows all four, and so does a stored empty list.
         query, headers, body: the defaults.
         cache_seconds: how long a good reply to a GET may be used again; 0 asks every time.
     """
@@ -133,6 +133,20 @@ def find_data_source(sources: object, data_source_id: str) -> DataSource | None:
                 raise _misconfigured(data_source_id, error.message) from None
             return source
     return None
+
+
+def require_methods(sources: object, field: str) -> None:
+    """Raise InvalidRequest for the first of a content's `dataSources` whose `methods` is an empty list.
+
+    Other sources are stored whatever they look like, because a request of one that cannot be used names the
+    member at fault. This one can be used: it allows all methods, where somebody meant to allow none. Those
+    that were stored before go on doing so.
+    """
+    entries = sources if isinstance(sources, list) else []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, dict) and entry.get("methods") == []:
+            message = "must name a method; without this member all are allowed"
+            raise InvalidRequest.of_field(f"{field}[{index}].methods", message)
 
 
 def require_parameters(parameters: Mapping[str, object], field: str) -> None:
