@@ -118,8 +118,9 @@ async def test_tricks_with_the_query_are_refused(stage: Stage, operation: Operat
         "a=%ed%a0%80",
         "a=\xff",
     ]
+    too_many = "&".join(f"a{n}=1" for n in range(101))
     queries += [
-        "&".join(f"a{n}=1" for n in range(101)),
+        too_many,
         "limit=" + "9" * 5_000,
         "access_token=x",
         "a;b",
@@ -134,7 +135,7 @@ async def test_tricks_with_the_query_are_refused(stage: Stage, operation: Operat
         told = await ask(
             product.app, operation.route.method, target, body, token=token, media_type="text/plain"
         )
-        assert told.status in (400, 415), (query[:100], told.status, told.body)
+        assert told.status in (413 if query == too_many else 400, 415), (query[:100], told.status, told.body)
     assert await stage.state() == before
 
 

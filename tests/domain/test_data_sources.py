@@ -12,6 +12,7 @@ from broker.domain.data_sources import (
     build_request,
     find_data_source,
     merge_body,
+    require_methods,
 )
 from broker.errors import InvalidRequest, MethodNotAllowed
 
@@ -91,6 +92,20 @@ def test_methods(members: dict[str, Any], allowed: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    "sources",
+    [None, {}, "x", 5, [], [5], [{}], [{"methods": None}], [{"methods": "GET"}], [{"methods": ["GET"]}]],
+)
+def test_other_sources_are_stored_whatever_they_look_like(sources: Any) -> None:
+    require_methods(sources, "s")
+
+
+def test_an_empty_list_of_methods_is_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"^s\[2\]\.methods: ") as caught:
+        require_methods([5, {"methods": ["GET"]}, {"methods": []}], "s")
+    assert [fault.field for fault in caught.value.faults] == ["s[2].methods"]
+
+
+@pytest.mark.parametrize(
     ("members", "query", "sent"),
     [
         ({}, {}, ""),
@@ -146,6 +161,19 @@ def test_body_is_json() -> None:
 def test_body_is_a_form_where_the_source_says_so() -> None:
     made = source(body={"a": 1}, headers={"Content-Type": "application/x-www-form-urlencoded"})
     assert build(made, "PUT", body={"b": "x y", "c": [1, 2]}).body == b"a=1&b=x+y&c=1&c=2"
+
+
+@pytest.mark.parametrize("sent", [{}, {"content-type": "application/json"}, {"content-type": "text/plain"}])
+def test_the_sources_media_type_stands_whatever_the_caller_sends(sent: dict[str, str]) -> None:
+    form = "application/x-www-form-urlencoded"
+    request = build(source(headers={"content-Type": form}), "POST", headers=sent, body={"b": "x y"})
+    assert (request.headers, request.body) == ({"content-type": form}, b"b=x+y")
+
+
+@pytest.mark.parametrize("members", [{}, {"headers": {"Content-Type": None}}])
+def test_the_callers_media_type_is_taken_where_the_source_has_none(members: dict[str, Any]) -> None:
+    sent = build(source(**members), "POST", headers={"content-type": "application/merge-patch+json"}, body={})
+    assert sent.headers == {"content-type": "application/merge-patch+json"}
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])

@@ -103,6 +103,35 @@ async def test_a_connection_that_its_server_has_closed_is_not(tmp_path: Path, sc
             await server.close_idle()
 
 
+@pytest.mark.parametrize(
+    ("head", "late", "connections"),
+    [
+        (b"204 No Content\r\nContent-Length: 5\r\n\r\n", b"hello", 2),
+        (b"204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", b"0\r\n\r\n", 2),
+        (b"204 No Content\r\nContent-Length: 0\r\n\r\n", b"", 1),
+        (b"304 Not Modified\r\nContent-Length: 5\r\n\r\n", b"", 1),
+    ],
+)
+async def test_a_body_that_comes_late_is_not_the_next_reply(
+    tmp_path: Path, head: bytes, late: bytes, connections: int
+) -> None:
+    """A 204 that declares a body, which its server sends with the next reply."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        owed = b""
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(owed + b"HTTP/1.1 " + head)
+                owed = late
+
+    async with stage(tmp_path, "http") as (fetcher, server, request):
+        server.answer = answer
+        for _ in range(2):
+            fetched = await fetcher.fetch(request)
+            assert (fetched.status, fetched.body) == (int(head[:3]), b"")
+        assert server.connections == connections
+
+
 async def test_a_request_looks_for_no_module(tmp_path: Path) -> None:
     """A module that an HTTP client imports in vain is looked for in every folder of the path each time."""
     looked_for: list[str] = []

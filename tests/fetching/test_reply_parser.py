@@ -87,7 +87,25 @@ def test_a_reply_that_is_cut_off_is_none(raw: bytes) -> None:
 @pytest.mark.parametrize("status", [204, 304])
 def test_what_has_no_body_has_none_whatever_it_says(status: int) -> None:
     reading = fed(b"HTTP/1.1 %d X\r\nContent-Length: 5\r\n\r\n" % status)
-    assert (reading.is_complete, reading.is_reusable, reading.body()) == (True, True, ())
+    assert (reading.is_complete, reading.body()) == (True, ())
+
+
+@pytest.mark.parametrize(
+    ("head", "is_reusable"),
+    [
+        (b"204 X\r\n", True),
+        (b"204 X\r\nContent-Length: 0\r\n", True),
+        (b"204 X\r\nContent-Length: 5\r\n", False),
+        (b"204 X\r\nTransfer-Encoding: chunked\r\n", False),
+        (b"304 X\r\nContent-Length: 5\r\n", True),
+        (b"103 X\r\n\r\nHTTP/1.1 204 X\r\n", True),
+        (b"103 X\r\nContent-Length: 5\r\n\r\nHTTP/1.1 204 X\r\n", False),
+        (b"103 X\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 204 X\r\n", False),
+    ],
+)
+def test_a_connection_on_which_a_body_may_yet_come_is_not_used_again(head: bytes, is_reusable: bool) -> None:
+    reading = fed(b"HTTP/1.1 %b\r\n" % head)
+    assert (reading.is_complete, reading.is_reusable) == (True, is_reusable)
 
 
 def test_the_reply_to_head_has_no_body_whatever_it_says() -> None:

@@ -147,6 +147,25 @@ async def test_query_body_and_headers_override_key_by_key(product: Product, upst
     assert "x-else" not in told["headers"]
 
 
+async def test_a_json_body_goes_on_as_the_form_that_the_source_sends(
+    product: Product, upstream: Upstream
+) -> None:
+    form = "application/x-www-form-urlencoded"
+    await configure(product, upstream, headers={"Content-Type": form}, body={"a": 1, "b": 2})
+    told = (await ask(product, "POST", json={"b": "x y"})).json()
+    assert (told["headers"]["content-type"], told["body"]) == (form, "a=1&b=x+y")
+
+
+@pytest.mark.parametrize(("parameters", "status"), [(100, 200), (101, 413)])
+async def test_a_hundred_parameters_are_forwarded(
+    product: Product, upstream: Upstream, parameters: int, status: int
+) -> None:
+    await configure(product, upstream)
+    answer = await ask(product, query="?" + "&".join(f"p{n}=1" for n in range(parameters)))
+    assert answer.status_code == status
+    assert len(upstream.seen) == (status == 200)
+
+
 async def test_what_is_the_callers_own_stays_here(product: Product, upstream: Upstream) -> None:
     await configure(product, upstream, headers={"Authorization": "of-the-source", "Cookie": "of-the-source"})
     token = product.tokens["user"]

@@ -305,6 +305,29 @@ async def test_parameters_at_their_edge_are_taken(product: Product, query: str) 
         assert (await door.get(f"/programs/filter?{query}")).status_code == 200
 
 
+@pytest.mark.parametrize("query", ["&" * 100, "a=1&" * 100 + "a=1"], ids=["empty", "repeated"])
+async def test_more_than_a_hundred_parameters_are_too_many(product: Product, query: str) -> None:
+    async with product.door() as door:
+        answer = await door.get(f"/programs/filter?{query}")
+    assert (answer.status_code, answer.json()["error"]) == (413, "payload_too_large")
+    assert answer.json()["error_description"] == "query: must not have over 100 parameters"
+    assert field(answer) == "query"
+
+
+async def test_a_hundred_parameters_are_read(product: Product) -> None:
+    async with product.door() as door:
+        answer = await door.get("/programs/filter?" + "a=1&" * 99 + "a=1")
+    assert (answer.status_code, field(answer)) == (400, "a")
+
+
+async def test_more_than_a_hundred_fields_of_a_form_are_too_many(product: Product) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    async with product.door() as door:
+        answer = await door.post("/token", content="a=1&" * 100 + "a=1", headers=form)
+    assert (answer.status_code, answer.json()["error"]) == (413, "payload_too_large")
+    assert answer.json()["error_description"] == "body: must not have over 100 parameters"
+
+
 async def test_a_query_where_there_is_none_to_read_is_refused(product: Product) -> None:
     async with product.door() as door:
         answer = await door.post("/servertime?requestTime=1")

@@ -147,6 +147,16 @@ def test_what_the_upstream_does_wrong_is_told(tmp_path: Path, answer: Answer, st
         ("/api/v2/imgproxy/demo/-?url=http://a.test&url=http://b.test", 422, "url: must not be repeated"),
         ("/api/v2/imgproxy/demo/-?url=http://a.test/?b=1&c=2", 422, "url: must be percent-encoded"),
         ("/api/v2/imgproxy/demo/-?url=%ff", 422, "percent-encoded UTF-8"),
+        (
+            "/api/v2/imgproxy/demo/-?url=http://a.test/?" + "&".join("abcdefghij"),
+            422,
+            "has unknown parameters",
+        ),
+        (
+            "/api/v2/imgproxy/demo/-?url=http://a.test/?" + "&".join("abcdefghijk"),
+            422,
+            "has over 10 parameters",
+        ),
         ("/api/v2/imgproxy/demo/-?url=http%3A%2F%2Fa.test&expires=1", 422, "go together"),
         ("/api/v2/imgproxy/nobody/-?url=http%3A%2F%2Fa.test", 404, "no such account"),
         ("/api/v2/imgproxy/No.Body/-?url=http%3A%2F%2Fa.test", 404, "images are at"),

@@ -85,6 +85,46 @@ async def test_life_of_a_revision(product: Product) -> None:
     assert (sent_back.status_code, sent_back.json()["status"]) == (200, "published")
 
 
+NO_METHODS = {"dataSources": [{"id": "a", "methods": ["GET"]}, {"id": "b", "methods": []}]}
+
+
+def require_named(answer: httpx.Response) -> None:
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+    assert [fault["field"] for fault in answer.json()["errors"]] == ["content.dataSources[1].methods"]
+
+
+async def test_a_data_source_without_any_method_is_refused(product: Product) -> None:
+    require_named(await call(product, "POST", "own/revisions", {"content": NO_METHODS}))
+    made = await make(product, content={"dataSources": [{"id": "a"}, {"id": "b"}]})
+    at = f"own/application/revisions/{made['id']}"
+    added = [{"op": "add", "path": "/content/dataSources/1/methods", "value": []}]
+    require_named(await call(product, "PUT", at, {"content": NO_METHODS}))
+    require_named(await call(product, "PATCH", at, {"content": NO_METHODS}))
+    require_named(await call(product, "PATCH", at, added))
+    assert (await call(product, "GET", at)).json() == made
+
+
+async def test_a_data_source_that_was_stored_without_any_method_goes_on(product: Product) -> None:
+    made = await make(product)
+    async with product.services.database.connection() as connection:
+        await connection.execute(
+            "UPDATE revisions SET content = $2 WHERE id = $1", made["id"], orjson.dumps(NO_METHODS).decode()
+        )
+    at = f"own/application/revisions/{made['id']}"
+    stored = (await call(product, "GET", at)).json()
+    for method, body in (
+        ("PUT", stored | {"title": "T"}),
+        ("PATCH", {"title": "U"}),
+        ("PATCH", {"content": {"other": 1}}),
+        ("PATCH", [{"op": "replace", "path": "/status", "value": "published"}]),
+    ):
+        answer = await call(product, method, at, body)
+        assert (answer.status_code, answer.json()["content"]["dataSources"]) == (
+            200,
+            NO_METHODS["dataSources"],
+        )
+
+
 async def test_both_paths_make_revisions(product: Product) -> None:
     answer = await call(product, "POST", "own/revisions", {})
     assert (answer.status_code, answer.json()["content"]) == (201, {})

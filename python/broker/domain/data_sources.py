@@ -2,8 +2,8 @@
 
 A data source is an entry of `dataSources` in a revision's content. It holds defaults; a caller's query
 parameters and the members of its JSON body take their place one by one. Of the caller's headers only those
-go on that the data source lists, besides `Accept` and `Content-Type`; what authenticates the caller to us,
-and what belongs to one connection, never does.
+go on that the data source lists, besides `Accept`, and `Content-Type` where the data source has none of its
+own; what authenticates the caller to us, and what belongs to one connection, never does.
 """
 
 import re
@@ -27,7 +27,8 @@ _MAX_URL_CHARACTERS = 8192  # no longer one is fetched
 _BODY_METHODS = frozenset({"POST", "PUT"})
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
-_ALWAYS_TAKEN = frozenset({"accept", "content-type"})
+_CONTENT_TYPE = "content-type"
+_ALWAYS_TAKEN = frozenset({"accept", _CONTENT_TYPE})
 # Of one connection (RFC 9110, section 7.6.1), or made by the fetcher from the request.
 _HOP_BY_HOP = frozenset(
     {
@@ -62,7 +63,7 @@ class DataSource(Model):
     """One configured API. Members that are not known here are for the project's own use.
 
     Attributes:
-        method, methods: what callers may use; neither allows all four.
+        method, methods: what callers may use; neither allows all four, and so does a stored empty list.
         query, headers, body: the defaults.
         cache_seconds: how long a good reply to a GET may be used again; 0 asks every time.
     """
@@ -134,6 +135,20 @@ def find_data_source(sources: object, data_source_id: str) -> DataSource | None:
     return None
 
 
+def require_methods(sources: object, field: str) -> None:
+    """Raise InvalidRequest for the first of a content's `dataSources` whose `methods` is an empty list.
+
+    Other sources are stored whatever they look like, because a request of one that cannot be used names the
+    member at fault. This one can be used: it allows all methods, where somebody meant to allow none. Those
+    that were stored before go on doing so.
+    """
+    entries = sources if isinstance(sources, list) else []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, dict) and entry.get("methods") == []:
+            message = "must name a method; without this member all are allowed"
+            raise InvalidRequest.of_field(f"{field}[{index}].methods", message)
+
+
 def require_parameters(parameters: Mapping[str, object], field: str) -> None:
     """Raise InvalidRequest for the first that is neither a scalar nor a list of scalars nor null."""
     for name, value in parameters.items():
@@ -166,10 +181,10 @@ def build_request(source: DataSource, call: SourceCall) -> OutgoingRequest:
     if call.method in _BODY_METHODS:
         merged = merge_body(source.body, call.body)
         if merged is not None:
-            headers.setdefault("content-type", _JSON)
-            body = _encode(merged, headers["content-type"])
+            headers.setdefault(_CONTENT_TYPE, _JSON)
+            body = _encode(merged, headers[_CONTENT_TYPE])
     if body is None:
-        headers.pop("content-type", None)
+        headers.pop(_CONTENT_TYPE, None)
     return OutgoingRequest(call.method, _url(source, call.query), headers, body)
 
 
@@ -213,6 +228,9 @@ def _headers(source: DataSource, given: Mapping[str, str]) -> dict[str, str]:
     listed = {name.lower() for name in source.headers or {}} | _ALWAYS_TAKEN
     named = {name.strip().lower() for name in given.get("connection", "").split(",")}
     taken = listed - _HOP_BY_HOP - _CALLERS_OWN - named
+    if _CONTENT_TYPE in defaults:
+        # The caller's is about the body that came to us: over HTTP always JSON, over WebSocket there is none.
+        taken -= {_CONTENT_TYPE}
     headers = {name: value for name, value in defaults.items() if name not in _HOP_BY_HOP}
     for name in sorted(taken & given.keys()):
         if not _HEADER_VALUE.fullmatch(given[name]):

@@ -6,6 +6,11 @@ request. Informational replies before it are passed over (RFC 9110, section 15.2
 
 A parser is strict where two readers could see two replies: a length beside `chunked`, two lengths, and a
 transfer coding that was not asked for are refused. A line may end in LF alone, as section 2.2 allows.
+
+A 204 and an informational reply have no body and must not declare one (RFC 9110, section 8.6; RFC 9112,
+section 6.1). Where one does, its server may send that body later, which the next request would read as the
+beginning of its reply: such a reply is taken, and its connection is not used again. A 304 and a reply to HEAD
+may say how long the body of a 200 would be.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +29,7 @@ Servers bound what they read to a tenth.
 """
 
 _VERSIONS = frozenset({"1.0", "1.1"})
-_FIRST, _FIRST_FINAL = 100, 200
+_FIRST, _FIRST_FINAL, _NO_CONTENT = 100, 200, 204
 _CHUNKED = "chunked"
 
 
@@ -66,6 +71,7 @@ class ReplyParser:
         self._headers: dict[str, list[str]] = {}  # values by name
         self._body: BodyReader | None = None
         self._keeps_open = False
+        self._may_owe_body = False
         self._error: BrokerError | None = None
         self.is_complete = False
         self.is_reusable = False
@@ -139,14 +145,18 @@ class ReplyParser:
         status = parser.get_status_code()
         if parser.get_http_version() not in _VERSIONS or status < _FIRST:
             self._error = self._error or _malformed("another version, or no status")
-        if self._head is not None or self._error is not None or status < _FIRST_FINAL:
+        if self._head is not None or self._error is not None:
+            return
+        if status < _FIRST_FINAL or status == _NO_CONTENT:
+            self._may_owe_body |= self._declares_body()
+        if status < _FIRST_FINAL:
             return
         headers = {name: ", ".join(values) for name, values in self._headers.items()}
         if headers.get("transfer-encoding", _CHUNKED).lower() != _CHUNKED:
             self._error = UpstreamFailed("the upstream's reply has a transfer coding that was not requested")
             return
         self._head = ReplyHead(status, headers)
-        self._keeps_open = parser.should_keep_alive()
+        self._keeps_open = parser.should_keep_alive() and not self._may_owe_body
         try:
             self._body = self._begin(self._head)
         except BrokerError as error:
@@ -169,6 +179,9 @@ class ReplyParser:
         if self._head is not None and not self.is_complete:
             self.is_complete = True
             self.is_reusable = self._keeps_open
+
+    def _declares_body(self) -> bool:
+        return "transfer-encoding" in self._headers or self._headers.get("content-length", ["0"]) != ["0"]
 
     def _bound(self, size_bytes: int) -> None:
         if size_bytes > MAX_HEAD_BYTES and self._error is None:

@@ -143,14 +143,14 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
             method,
             "/projects/{projectId}/application/requests/{version}/{dataSourceId}",
             description="Query parameters, members of a JSON body, and headers that the data source lists"
-            " (and `Accept` and `Content-Type`) override its defaults individually. The response has the"
-            " upstream's status, media type and body, and the header `X-Upstream-Status`, which the"
-            " broker's own responses never have. The upstream may send at most {fetch_limit_bytes}"
-            " bytes within {fetch_timeout_s} s. The role `client` may use published revisions only."
-            " Rate limits: {fetch_rate_per_address} requests per second per address (burst"
-            " {fetch_burst_per_address}) and {fetch_rate_per_account} per account (burst"
-            " {fetch_burst_per_account}); 0 is no limit. A project may have {fetch_project_requests}"
-            " requests in progress.",
+            " (and `Accept`) override its defaults individually; its `Content-Type` is the one that is"
+            " sent, the caller's only where it has none. The response has the upstream's status, media"
+            " type and body, and the header `X-Upstream-Status`, which the broker's own responses never have."
+            " The upstream may send at most {fetch_limit_bytes} bytes within {fetch_timeout_s} s. The role"
+            " `client` may use published revisions only. Rate limits: {fetch_rate_per_address} requests"
+            " per second per address (burst {fetch_burst_per_address}) and {fetch_rate_per_account} per"
+            " account (burst {fetch_burst_per_account}); 0 is no limit. A project may have"
+            " {fetch_project_requests} requests in progress.",
             whole_body="body" if has_body else None,
             is_proxy=True,
             headers=(STATUS_HEADER,),

@@ -10,6 +10,7 @@ from pydantic_core import CoreSchema, to_json
 from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import Actor
+from broker.domain.data_sources import require_methods
 from broker.domain.patches import (
     MAX_OPERATIONS,
     apply_json_patch,
@@ -37,6 +38,7 @@ from broker.operations.results import Json, Stream
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
+_SOURCES = "dataSources"
 
 VersionName = Annotated[
     str, Field(min_length=1, max_length=MAX_VERSION_CHARACTERS), AfterValidator(check_storable), STORABLE
@@ -184,6 +186,7 @@ async def create(context: Context, params: CreateRevisionParams) -> Json:
     """A new revision."""
     permissions.require_project(context.rule, context.principal, params.project_id)
     _check_content(context, params.content)
+    _check_sources(params.content or {})
     services, subject = context.services, context.subject
     now = to_datetime(services.clock.now_ms())
     revision = Revision.model_construct(
@@ -266,6 +269,9 @@ async def _change(context: Context, params: RevisionParams, change: Callable[[Re
         require_match(context.if_match, etag_of(to_json(before, by_alias=True)))
         after = change(before)
         require_change(before, after)
+        # What was stored before there was this check can be changed elsewhere.
+        if after.content.get(_SOURCES) != before.content.get(_SOURCES):
+            _check_sources(after.content)
         return after.model_copy(update={"updated_by": context.principal.subject, "updated_time": now})
 
     account, by = context.principal.account, Actor.of(context.principal)
@@ -284,6 +290,10 @@ def _parse_fields(fields: dict[str, Any]) -> RevisionFields:
 
 def _check_content(context: Context, content: dict[str, Any] | None) -> None:
     compact(content, "content", context.services.settings.body_limit_bytes)
+
+
+def _check_sources(content: dict[str, Any]) -> None:
+    require_methods(content.get(_SOURCES), f"content.{_SOURCES}")
 
 
 def _resource(revision: Revision) -> Json:

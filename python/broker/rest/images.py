@@ -154,10 +154,12 @@ class ImageApp(Door):
 
 def _read_query(query: bytes) -> tuple[str, Signature | None]:
     """The source's URL, and what it is signed with."""
-    try:
-        pairs = parse_qsl(
-            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
+    if query.count(b"&") >= _MAX_PARAMETERS:
+        raise InvalidImageUrl(
+            f"url: must be percent-encoded; the query has over {_MAX_PARAMETERS} parameters"
         )
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
     except ValueError:
         raise InvalidImageUrl("url: must be percent-encoded UTF-8") from None
     values = dict(pairs)
