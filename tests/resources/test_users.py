@@ -6,7 +6,7 @@ import pytest
 
 from broker.auth.authenticator import Authenticator
 from broker.domain.users import Principal, Role, User
-from broker.errors import BrokerError, Conflict, InsufficientScope, NotFound, Unauthenticated
+from broker.errors import BrokerError, Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
 from broker.operations.registry import Registry
@@ -82,6 +82,23 @@ async def can_log_in(services: Services, username: str, password: str = PASSWORD
 
 
 # -- who may
+
+
+async def test_a_user_belongs_to_no_project_whose_name_means_none(services: Services) -> None:
+    user = await id_of(services, "user")
+    for word in ("undefined", "undefiend"):
+        for name, raw in (("createUser", NEW), ("updateUser", {"userId": user})):
+            refused = await fault(services, name, raw | {"projectIds": ["own", word]})
+            assert isinstance(refused, InvalidRequest)
+            assert [each.field for each in refused.faults] == ["projectIds"]
+
+
+async def test_a_user_who_is_stored_with_such_a_project_goes_on(services: Services) -> None:
+    user = await id_of(services, "user")
+    async with services.database.connection() as connection:
+        await connection.execute("UPDATE users SET project_ids = '{undefined}' WHERE id = $1", user)
+    changed = await call(services, "updateUser", {"userId": user, "projectIds": ["undefined", "own"]})
+    assert changed.project_ids == ["undefined", "own"]
 
 
 @pytest.mark.parametrize("by", [None, "client", "user", "producer", "admin", "foreign"])

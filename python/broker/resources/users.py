@@ -11,6 +11,7 @@ from broker.domain.users import Email, NewPassword, PersonName, ProjectIds, Role
 from broker.domain.values import Id, Model
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
+from broker.operations.program_access import check_project_ids
 from broker.operations.registry import Operation, Route, of_resource
 
 ROLES = [role.value for role in Role]
@@ -77,6 +78,7 @@ async def create_user(context: Context, params: NewUserParams) -> User:
     """Make a user."""
     services = context.services
     permissions.require_grantable(context.principal, params.role)
+    check_project_ids("projectIds", *(params.project_ids or []))
     user = membership.build_user(
         services.clock,
         services.ids,
@@ -125,6 +127,7 @@ async def _change(context: Context, user_id: str, params: ProfileParams) -> User
 
     def change(before: User) -> User:
         after = params.apply(before)
+        check_project_ids("projectIds", *(set(after.project_ids) - set(before.project_ids)))
         permissions.require_user_change(context.rule, principal, before, after)
         return after
 
