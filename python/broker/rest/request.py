@@ -164,7 +164,7 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
     try:
         pairs = _known_pairs(query) if len(query) <= _QUERY_BYTES else _pairs(query)
     except ValueError:
-        raise InvalidRequest.of_field("query", "must be percent-encoded UTF-8") from None
+        raise _malformed_query() from None
     if endpoint.route.is_proxy:
         return {"query": _repeatable(pairs)}
     values: dict[str, Any] = {}
@@ -176,6 +176,22 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
             raise InvalidRequest.of_field(name, "is not a parameter of this request")
         values[name] = _typed(text, kind, name)
     return values
+
+
+def query_token(query: bytes) -> str | None:
+    """The token in the query of a stream, of which gateways take the first; None without one.
+
+    Raises:
+        InvalidRequest: the query is malformed.
+    """
+    try:
+        return next((text for name, text in _pairs(query) if name == TOKEN), None)
+    except ValueError:
+        raise _malformed_query() from None
+
+
+def _malformed_query() -> InvalidRequest:
+    return InvalidRequest.of_field("query", "must be percent-encoded UTF-8")
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:
