@@ -37,6 +37,7 @@ _ASIDE = (
     "FROM maintenance",
     "image_rules",
     "name, origins, created_time, keep_events_days",
+    "metadata #> '{analytics,idSite}'",
 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
+from broker.errors import Unavailable
 from broker.gateway.backfill import PAGE_ENTRIES
 from tests.asgi import ask
 from tests.gateway.streams import WAIT_S, Stream, StreamEvent
@@ -231,16 +232,41 @@ async def test_api_sends_to_a_gateway(world: World) -> None:
     program = await world.program()
     app = world.product.app
     path = f"/api/v1/programs/{program}/events/stream"
-    told = await ask(app, "GET", f"{path}?since=e%3A1&access_token=t")
+    token = world.product.tokens["client"]
+    told = await ask(app, "GET", f"{path}?since=e%3A1&access_token={token}")
     assert (told.status, told.body, told.headers["cache-control"]) == (307, b"", "no-store")
     connect = await (await world.join()).call("connect", programId=program)
-    assert told.headers["location"] == f"{connect['streamUrl']}?since=e%3A1&access_token=t"
+    assert told.headers["location"] == f"{connect['streamUrl']}?since=e%3A1&access_token={token}"
     assert connect["streamUrl"] == connect["url"].replace("ws:", "http:").replace("/ws", path[7:])
     assert connect["servers"][0]["streamUrl"] == connect["streamUrl"]
     assert (await (await world.join()).call("connect"))["streamUrl"] is None
     assert (await ask(app, "OPTIONS", path)).headers["allow"] == "GET, OPTIONS"
     assert (await ask(app, "GET", path, account="nobody")).status == 404
     assert (await ask(app, "GET", "/api/v1/programs//events/stream")).status == 404
+
+
+async def test_api_sends_nobody_on_whose_token_is_bad(world: World) -> None:
+    path = f"/api/v1/programs/{await world.program()}/events/stream"
+    app, good = world.product.app, world.product.tokens["client"]
+    for query in ("access_token=t", "access_token=", "since=e%3A1&access_token=t", f"access_token={good}x"):
+        told = await ask(app, "GET", f"{path}?{query}")
+        assert (told.status, told.headers["www-authenticate"]) == (401, "Bearer"), query
+    assert (await ask(app, "GET", path, token="t")).status == 401
+    assert (await ask(app, "GET", path, headers={"Authorization": "Basic eDp5"})).status == 401
+    assert (await ask(app, "GET", f"{path}?access_token={good}", token="t")).status == 401
+    assert (await ask(app, "GET", f"{path}?access_token=t", token=good)).status == 307
+    assert (await ask(app, "GET", f"{path}?access_token=%ff")).status == 400
+
+
+async def test_api_leaves_a_token_that_it_cannot_check_to_the_gateway(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def authenticate(*_: object) -> None:
+        raise Unavailable("the database is away")
+
+    monkeypatch.setattr(world.product.services.auth, "authenticate", authenticate)
+    path = f"/api/v1/programs/{await world.program()}/events/stream"
+    assert (await ask(world.product.app, "GET", path, token="t")).status == 307
 
 
 @pytest.mark.parametrize("method", ["HEAD", "POST", "DELETE", "OPTIONS"])

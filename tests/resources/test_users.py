@@ -6,7 +6,7 @@ import pytest
 
 from broker.auth.authenticator import Authenticator
 from broker.domain.users import Principal, Role, User
-from broker.errors import BrokerError, Conflict, InsufficientScope, NotFound, Unauthenticated
+from broker.errors import BrokerError, Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
 from broker.operations.registry import Registry
@@ -82,6 +82,42 @@ async def can_log_in(services: Services, username: str, password: str = PASSWORD
 
 
 # -- who may
+
+
+async def test_a_user_who_was_read_can_be_sent_back(services: Services) -> None:
+    read = (await call(services, "getUser", {"userId": await id_of(services, "user")})).model_dump(
+        mode="json"
+    )
+    sent = read | {"name": "Kim Vo", "createdTime": "2020-01-01T00:00:00.000Z", "updatedTime": None}
+    changed = (await call(services, "updateUser", sent | {"userId": read["id"]})).model_dump(mode="json")
+    assert changed == read | {"name": "Kim Vo", "updatedTime": changed["updatedTime"]}
+    own = (await call(services, "getCurrentUser", {}, "user")).model_dump(mode="json")
+    assert (await call(services, "updateCurrentUser", own, "user")).name == "Kim Vo"
+
+
+async def test_the_id_of_a_user_cannot_change(services: Services) -> None:
+    user, other = await id_of(services, "user"), await id_of(services, "client")
+    for name, raw, by in (("updateUser", {"userId": user}, "admin"), ("updateCurrentUser", {}, "user")):
+        refused = await fault(services, name, raw | {"id": other}, by)
+        assert isinstance(refused, InvalidRequest)
+        assert [each.field for each in refused.faults] == ["id"]
+
+
+async def test_a_user_belongs_to_no_project_whose_name_means_none(services: Services) -> None:
+    user = await id_of(services, "user")
+    for word in ("undefined", "undefiend"):
+        for name, raw in (("createUser", NEW), ("updateUser", {"userId": user})):
+            refused = await fault(services, name, raw | {"projectIds": ["own", word]})
+            assert isinstance(refused, InvalidRequest)
+            assert [each.field for each in refused.faults] == ["projectIds"]
+
+
+async def test_a_user_who_is_stored_with_such_a_project_goes_on(services: Services) -> None:
+    user = await id_of(services, "user")
+    async with services.database.connection() as connection:
+        await connection.execute("UPDATE users SET project_ids = '{undefined}' WHERE id = $1", user)
+    changed = await call(services, "updateUser", {"userId": user, "projectIds": ["undefined", "own"]})
+    assert changed.project_ids == ["undefined", "own"]
 
 
 @pytest.mark.parametrize("by", [None, "client", "user", "producer", "admin", "foreign"])

@@ -61,6 +61,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         return
     if "id" in case.body and path.endswith("}"):
         case.body["id"] = case.path_parameters[path.rpartition("{")[2].rstrip("}")]
+    if path == "/users/me":
+        case.body.pop("id", None)  # any but the caller's own is refused
     if path.endswith("/import") and "programId" in case.body:
         case.body["programId"] = case.path_parameters["programId"]
 

@@ -59,6 +59,8 @@ async def product(opened: tuple[Product, StandIn], stand_in: StandIn) -> Product
     platforms = product.services.analytics
     platforms._config = MatomoConfig(timeout_s=2.0)
     platforms.replies._kept.clear()
+    platforms._faults.clear()
+    platforms._groups.clear()
     async with product.services.database.connection() as connection:
         await connection.execute("DELETE FROM projects; DELETE FROM analytics_sites; DELETE FROM audit")
         await connection.execute("DELETE FROM analytics_platforms; DELETE FROM idempotency_keys")
@@ -581,6 +583,66 @@ async def test_accounts_that_share_a_matomo_share_no_site(product: Product, stan
         assert told(await door.put(f"{path}/site")) == (404, "Not found")
         assert told(await door.get(path, params=REPORT)) == (404, "not_found")
         assert told(await door.get(f"{path}/snippet")) == (404, "not_found")
+
+
+async def read_both(product: Product, project: str) -> list[httpx.Response]:
+    """A report, and the snippet."""
+    asked = (("", REPORT), ("/snippet", {}))
+    return [
+        await ask(product, "GET", path, project=project, role="admin", params=sent) for path, sent in asked
+    ]
+
+
+async def test_projects_of_an_account_share_no_site(product: Product, stand_in: StandIn) -> None:
+    await make(product)
+    await set_metadata(product, await metadata_of(product), "foreign")
+    for _ in range(2):
+        for answer in await read_both(product, "foreign"):
+            assert told(answer) == (500, "Bad config")
+            assert "belongs to the group own in Matomo, not to foreign" in answer.json()["error_description"]
+        assert [answer.status_code for answer in await read_both(product, "own")] == [200, 200]
+    assert stand_in.calls.count("VisitsSummary.get") == 1
+
+
+async def test_whose_site_it_is_is_asked_once_and_remembered(product: Product, stand_in: StandIn) -> None:
+    await make(product)
+    asked = stand_in.calls.count("SitesManager.getSiteFromId")
+    await read_both(product, "own")  # the only project with this site
+    assert stand_in.calls.count("SitesManager.getSiteFromId") == asked
+    await set_metadata(product, await metadata_of(product), "foreign")
+    product.clock.forward_ms += 61_000
+    for _ in range(3):
+        await read_both(product, "own")
+    assert stand_in.calls.count("SitesManager.getSiteFromId") == asked + 1
+
+    async def intercept(_method: str, _parameters: Parameters) -> Any:
+        return outage()
+
+    stand_in.intercept = intercept
+    product.clock.forward_ms += 61_000
+    assert [(await ask(product, "GET", "/snippet", project=project, role="admin")).status_code
+            for project in ("own", "foreign")] == [200, 500]  # fmt: skip
+
+
+async def test_a_shared_site_is_nobodys_until_matomo_says_whose(product: Product, stand_in: StandIn) -> None:
+    await make(product)
+    await set_metadata(product, await metadata_of(product), "foreign")
+
+    async def intercept(_method: str, _parameters: Parameters) -> Any:
+        return outage()
+
+    stand_in.intercept = intercept
+    for project in ("own", "foreign"):
+        assert [told(answer) for answer in await read_both(product, project)] == [(502, "bad_gateway")] * 2
+    stand_in.intercept = None
+    assert [answer.status_code for answer in await read_both(product, "own")] == [200, 200]
+
+
+async def test_a_site_without_a_group_may_be_shared(product: Product, stand_in: StandIn) -> None:
+    await make(product)
+    stand_in.sites[1].group = ""
+    await set_metadata(product, await metadata_of(product), "foreign")
+    assert [answer.status_code for answer in await read_both(product, "foreign")] == [200, 200]
 
 
 async def test_tokens_are_never_shown(

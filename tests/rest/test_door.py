@@ -9,6 +9,7 @@ import pytest
 
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.rest.reply import Exchange
+from tests.asgi import ask
 from tests.product import Product
 from tests.rest.support import call
 
@@ -150,6 +151,27 @@ async def test_head_has_the_headers_and_no_body(product: Product) -> None:
     assert head.headers["content-length"] == whole.headers["content-length"]
     assert stream.headers["cache-control"] == "public, max-age=3600"
     assert stream.content == b""
+
+
+@pytest.mark.parametrize(
+    ("path", "role", "status"),
+    [
+        ("/programs/nothing", "admin", 404),
+        ("/nowhere", "admin", 404),
+        ("/programs/door", None, 401),
+        ("/users", "client", 403),
+        ("/servertime", "admin", 405),
+        ("/programs/door/events/stream", None, 405),
+        ("/programs/door?x=1", "admin", 400),
+    ],
+)
+async def test_errors_of_head_have_no_body(
+    product: Product, path: str, role: str | None, status: int
+) -> None:
+    # Not by httpx, which leaves out what an application sends after the headers.
+    told = await ask(product.app, "HEAD", f"/api/v1{path}", token=role and product.tokens[role])
+    assert (told.status, told.body) == (status, b"")
+    assert int(told.headers["content-length"]) > 0
 
 
 async def test_options_tells_the_methods(product: Product) -> None:

@@ -50,6 +50,26 @@ async def test_create_answers_the_resource_and_where_it_is(product: Product) -> 
     assert read.json() == answer.json()
 
 
+@pytest.mark.parametrize("word", ["undefined", "undefiend"])
+async def test_a_word_for_no_project_is_no_project(product: Product, word: str) -> None:
+    answer = await create(product, id=f"in-{word}", name="A", projectId=word)
+    assert (answer.status_code, fields(answer)) == (400, ["projectId"])
+    made = await product.make_program(f"to-{word}", metadata={"a": 1})
+    answer = await update(product, made["id"], id=made["id"], **FULL, projectId=word)
+    assert (answer.status_code, fields(answer)) == (400, ["projectId"])
+
+
+async def test_a_program_that_is_stored_with_such_a_word_goes_on(product: Product) -> None:
+    await product.make_program("stored")
+    async with product.services.database.connection() as connection:
+        await connection.execute("UPDATE programs SET project_id = 'undefined' WHERE id = 'stored'")
+    product.services.programs.forget("demo", "stored")
+    answer = await update(product, "stored", id="stored", **FULL, projectId="undefined")
+    assert (answer.status_code, answer.json()["projectId"]) == (200, "undefined")
+    answer = await update(product, "stored", id="stored", **FULL, projectId=None)
+    assert (answer.status_code, answer.json()["projectId"]) == (200, None)
+
+
 async def test_null_is_absent_on_create(product: Product) -> None:
     body = {"scheduledStartTime": None, "projectId": None, "access": None, "metadata": None}
     answer = await create(product, id="nulls", name="A", **body)

@@ -43,11 +43,11 @@ def test_a_declaration_is_read_in_full() -> None:
             "title": 5,
             "measureName": [],
             "options": "ab",
-            "opens": "now",
-            "closes": "nan",
+            "opens": None,
+            "closes": None,
             "allowChange": "yes",
         },
-        {"title": "", "measureName": " ", "options": ["a", True], "opens": True, "closes": 2**60},
+        {"title": "", "measureName": " ", "options": ["a", True]},
         {"options": [{"text": "a"}], "allowChange": 1},
         {"options": ["x"] * 1_001},
     ],
@@ -67,15 +67,25 @@ def test_a_thousand_options_can_be_declared() -> None:
         (1_000_000_000_000.5, 1_000_000_000_001),
         ("1000000000000", 1_000_000_000_000),
         (-0.5, 0),
-        (float("inf"), None),
-        ("", None),
         (None, None),
-        ([1], None),
+        ("", None),
+        ("2020-01-01T00:00:00Z", 1_577_836_800_000),
+        ("2020-01-01T01:00:00.250+01:00", 1_577_836_800_250),
+        ("2020-01-01", 1_577_836_800_000),
     ],
 )
-def test_times_may_be_written_as_any_number(given: object, meant: int | None) -> None:
+def test_times_may_be_written_as_any_number_or_in_iso_8601(given: object, meant: int | None) -> None:
     declared = parse_declaration({"opens": given, "closes": given})
     assert (declared.opens_ms, declared.closes_ms) == (meant, meant)
+
+
+@pytest.mark.parametrize(
+    "given", [" ", "now", "nan", "2020-13-01T00:00:00Z", False, True, [1], {}, 2**60, float("inf")]
+)
+def test_a_limit_that_cannot_be_read_closes_the_poll(given: object) -> None:
+    late, early = parse_declaration({"closes": given}), parse_declaration({"opens": given})
+    assert [late.is_closed(ms) for ms in (0, 2**52)] == [True, True]
+    assert [(early.is_open(ms), early.is_closed(ms)) for ms in (0, 2**52)] == [(False, False)] * 2
 
 
 def test_labels_may_be_numbers() -> None:

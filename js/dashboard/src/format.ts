@@ -23,6 +23,20 @@ export function dateTime(text: string | number | null | undefined): string {
   return Number.isNaN(at.getTime()) ? "–" : `${date.format(at)} ${minute.format(at)}`;
 }
 
+/**
+ * Milliseconds since 1970, of a number, also as a text, or of a time in ISO 8601, which is in UTC where it names
+ * no offset; undefined for what is none.
+ */
+export function timeMs(value: unknown): number | undefined {
+  const isText = typeof value === "string" && value.trim() !== "";
+  const ms = isText || typeof value === "number" ? Number(value) : Number.NaN;
+  if (Number.isFinite(ms)) return ms;
+  // `Date.parse` alone would take much else for a time, and one without an offset for this machine's.
+  if (!isText || !/^\d{4}-\d\d-\d\d/.test(value)) return undefined;
+  const found = Date.parse(/[T ][\d:.]+$/i.test(value) ? `${value}Z` : value);
+  return Number.isNaN(found) ? undefined : found;
+}
+
 export function bytes(value: number): string {
   const units = ["B", "KB", "MB", "GB"];
   const power = value < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log(value) / Math.log(1024)));

@@ -5,7 +5,7 @@
  * and their metadata. Of the lower thirds that are on, the one that was shown last is seen. Events of other
  * components mean nothing here.
  */
-import { type Fields, fields, number, text } from "./values.js";
+import { type Fields, fields, number, text, timeMs } from "./values.js";
 
 /** As much of a program's event as graphics need. */
 export interface Told {
@@ -150,7 +150,7 @@ export class State {
         measure: text(metadata.measureName) || camelCased(title),
         title,
         options: options.map((option) => text(fields(option).label ?? option)),
-        closesMs: number(metadata.closes) ?? Number.POSITIVE_INFINITY,
+        closesMs: closing(metadata.closes) ?? Number.POSITIVE_INFINITY,
         counts: options.map((option) => number(fields(option).votes) ?? 0),
       };
       this.poll = poll;
@@ -158,7 +158,7 @@ export class State {
     }
     if (action === "update" && this.poll) {
       this.poll.title = text(metadata.title) || this.poll.title;
-      this.poll.closesMs = number(metadata.closes) ?? this.poll.closesMs;
+      this.poll.closesMs = closing(metadata.closes) ?? this.poll.closesMs;
     }
   }
 
@@ -225,6 +225,11 @@ function banner(component: string, metadata: Fields, told: Told): Banner {
 function clocked(metadata: Fields): { line: string } | undefined {
   const [player, team, clock] = [metadata.player, metadata.team, metadata.clock].map(text);
   return clock ? { line: [player ? team : "", clock].filter(Boolean).join(" · ") } : undefined;
+}
+
+/** When a poll closes: undefined where nothing is said, and long ago for what cannot be read, as the broker has it. */
+function closing(value: unknown): number | undefined {
+  return value == null || value === "" ? undefined : (timeMs(value) ?? Number.NEGATIVE_INFINITY);
 }
 
 function score(value: unknown): string {

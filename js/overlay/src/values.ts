@@ -36,6 +36,18 @@ export function number(value: unknown): number | undefined {
   return typeof found === "number" && Number.isFinite(found) ? found : undefined;
 }
 
+/**
+ * Milliseconds since 1970, of a number or of a time in ISO 8601, which is in UTC where it names no offset;
+ * undefined for what is none.
+ */
+export function timeMs(value: unknown): number | undefined {
+  const ms = number(value);
+  // `Date.parse` alone would take much else for a time, and one without an offset for this machine's.
+  if (ms !== undefined || typeof value !== "string" || !/^\d{4}-\d\d-\d\d/.test(value)) return ms;
+  const found = Date.parse(/[T ][\d:.]+$/i.test(value) ? `${value}Z` : value);
+  return Number.isNaN(found) ? undefined : found;
+}
+
 /** A number within bounds; `otherwise` for what is none. */
 export function bounded(value: unknown, least: number, most: number, otherwise: number): number {
   return Math.min(most, Math.max(least, number(value) ?? otherwise));

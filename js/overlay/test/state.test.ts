@@ -51,6 +51,24 @@ test("counts of another poll change nothing", () => {
   assert.deepEqual(state.poll?.counts, [5, 7]);
 });
 
+test("a poll closes at the time that its metadata names, and is closed when that cannot be read", () => {
+  const closing = (closes: unknown) => {
+    const state = new State();
+    tell(state, "Poll#show", { title: "Who wins?", options: ["A", "B"], closes });
+    return state.poll?.closesMs;
+  };
+  for (const closes of [
+    1_577_836_800_000,
+    "1577836800000",
+    "2020-01-01T01:00:00+01:00",
+    "2020-01-01T00:00:00",
+  ])
+    assert.equal(closing(closes), 1_577_836_800_000, String(closes));
+  for (const closes of ["", "soon", "soon 1", "2020-13-01T00:00:00Z", false, {}])
+    assert.equal(closing(closes), Number.NEGATIVE_INFINITY, String(closes));
+  for (const closes of [null, undefined]) assert.equal(closing(closes), Number.POSITIVE_INFINITY);
+});
+
 test("metadata of any shape is no fault", () => {
   const state = new State();
   const odd: unknown[] = [null, 1, "x", [], [[]], {}, { toString: null }, "#".repeat(70_000)];

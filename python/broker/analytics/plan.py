@@ -58,7 +58,7 @@ class State:
     @property
     def is_own(self) -> bool:
         """Whether the site is in the project's group, or in none, as one that was made by hand may be."""
-        return self.found is None or self.found.group in ("", self.project_id)
+        return self.found is None or fault_of_group(self.found.group, self.project_id) is None
 
     def without(self, sites: Collection[str]) -> "State":
         """The same without some of the candidates."""
@@ -137,6 +137,13 @@ class Assessment:
     step: SetupStep | None = None
 
 
+def fault_of_group(group: str, project_id: str) -> str | None:
+    """Why a site of a group is not the project's; None where it is."""
+    if group in ("", project_id):
+        return None
+    return f"the site belongs to the group {group} in Matomo, not to {project_id}"
+
+
 def assess(wanted: Wanted, state: State) -> Assessment:
     """The status, and the next step."""
     if state.ids.is_malformed:
@@ -177,9 +184,9 @@ def _assess_absent(state: State) -> Assessment:
 
 
 def _assess_found(wanted: Wanted, state: State, found: FoundSite) -> Assessment:
-    if not state.is_own:
-        text = f"the site belongs to the group {found.group} in Matomo, not to {state.project_id}"
-        return Assessment(Status.ERRORS, text, state.ids)
+    fault = fault_of_group(found.group, state.project_id)
+    if fault is not None:
+        return Assessment(Status.ERRORS, fault, state.ids)
     if found.dimensions is None:
         return Assessment(
             Status.ERRORS, "the plugin CustomDimensions is not active in Matomo", state.ids,

@@ -3,10 +3,17 @@
 from broker.domain import permissions
 from broker.domain.programs import Program
 from broker.domain.users import Role
+from broker.errors import InvalidRequest
 from broker.operations.context import Context
 
 # The interface document's spelling, and the one that was meant: programs without a project.
 WITHOUT_PROJECT = frozenset({"undefiend", "undefined"})
+
+
+def check_project_ids(field: str, *named: str | None) -> None:
+    """Raise InvalidRequest for a word that stands for no project: what is in it, no filter would find."""
+    if not WITHOUT_PROJECT.isdisjoint(named):
+        raise InvalidRequest.of_field(field, "is a reserved word")
 
 
 async def allowed_program(context: Context, program_id: str) -> Program:

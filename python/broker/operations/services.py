@@ -157,6 +157,7 @@ def build_services(
         analytics=AnalyticsPlatforms(
             settings,
             ids,
+            clock,
             Analytics(database, clock),
             ReportReplies(clock, ReportConfig(settings.report_limit_bytes, settings.report_cache_bytes)),
             wanted_of(settings),

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import RootModel
 
+from broker.analytics.errors import BadConfig
 from broker.analytics.matomo import Request
 from broker.analytics.reports import METHODS, ReportParams
 from broker.analytics.snippet import build_snippet
@@ -87,7 +88,7 @@ def _operation(method: str) -> Operation:
             ends_with_client=True,
         ),
         own_effect=Effect.NONE,
-        errors=(BadGateway, GatewayTimeout),
+        errors=(BadConfig, BadGateway, GatewayTimeout),
         example={
             "projectId": "football",
             "method": "VisitsSummary.get",
@@ -112,6 +113,7 @@ OPERATIONS = (
             " accepts custom dimensions by name.",
             produces=(SCRIPT_TYPE,),
         ),
+        errors=(BadConfig, BadGateway, GatewayTimeout),
         example={"projectId": "football"},
         tag="Analytics",
     ),

@@ -22,7 +22,7 @@ from broker.errors import InvalidRequest
 from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import WITHOUT_PROJECT, allowed_program
+from broker.operations.program_access import WITHOUT_PROJECT, allowed_program, check_project_ids
 from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Json, Stream
 from broker.owners.commands import DeleteProgram, ProgramChanges, UpdateProgram
@@ -128,6 +128,7 @@ class LastUpdate(Model):
 
 async def _create_program(context: Context, params: CreateProgramParams) -> Json:
     permissions.require_into(context.rule, context.principal, params.project_id)
+    check_project_ids("projectId", params.project_id)
     _check_times(params)
     compact(params.metadata, "metadata")
     services, account = context.services, context.principal.account
@@ -164,6 +165,8 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
         changes["access"] = params.access or Access.PUBLIC
     into = params.project_id if "project_id" in changes else program.project_id
     permissions.require_into(context.rule, context.principal, into)
+    if into != program.project_id:  # one that is stored goes on
+        check_project_ids("projectId", into)
     services, account = context.services, context.principal.account
     was_there = into != program.project_id and await _is_there(context, into)
     command = UpdateProgram(

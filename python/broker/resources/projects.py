@@ -23,7 +23,7 @@ from broker.operations.context import Context
 from broker.operations.etags import etag_of, require_match, tagged
 from broker.operations.listing import NoParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import WITHOUT_PROJECT
+from broker.operations.program_access import check_project_ids
 from broker.operations.registry import Operation, Route, of_resource
 from broker.operations.results import Json, Stream
 from broker.owners.commands import DeleteProgram
@@ -77,8 +77,7 @@ async def _list_projects(context: Context, _params: NoParams) -> list[Project]:
 
 async def _create_project(context: Context, params: CreateProjectParams) -> Json:
     services = context.services
-    if params.id in WITHOUT_PROJECT:
-        raise InvalidRequest.of_field("id", "is a reserved word")
+    check_project_ids("id", params.id)
     compact(params.metadata, "metadata")
     now = to_datetime(services.clock.now_ms())
     project = Project.model_construct(

@@ -9,10 +9,13 @@ from broker.domain import permissions
 from broker.domain.audit import Actor
 from broker.domain.users import Email, NewPassword, PersonName, ProjectIds, Role, User, Username
 from broker.domain.values import Id, Model
+from broker.errors import InvalidRequest
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
+from broker.operations.program_access import check_project_ids
 from broker.operations.registry import Operation, Route, of_resource
 
+_SET_BY_SERVER = {"id", "created_time", "updated_time"}
 ROLES = [role.value for role in Role]
 
 
@@ -34,7 +37,12 @@ class NewUserParams(Model):
 
 
 class ProfileParams(Model):
-    """What to change of a user. Absent fields are kept; null clears `name`, `email` and `projectIds`."""
+    """What to change of a user. Absent fields are kept; null clears `name`, `email` and `projectIds`.
+
+    The fields that the server sets are taken, so that a user who was read can be sent back, and ignored.
+    """
+
+    id: Id | None = Field(default=None, description="The user's id, which cannot change.")
 
     username: Username = ""
     password: NewPassword = Field(default="", repr=False)
@@ -42,10 +50,12 @@ class ProfileParams(Model):
     name: PersonName | None = None
     email: Email | None = None
     project_ids: ProjectIds | None = Field(default=None, description="Only an admin may change it.")
+    created_time: object = Field(default=None, description="Ignored.")
+    updated_time: object = Field(default=None, description="Ignored.")
 
     def apply(self, before: User) -> User:
         """The user with the fields that the request carries."""
-        fields = self.model_fields_set & (User.model_fields.keys() - {"id"})
+        fields = self.model_fields_set & (User.model_fields.keys() - _SET_BY_SERVER)
         changes: dict[str, Any] = {name: getattr(self, name) for name in fields}
         if "project_ids" in changes:
             changes["project_ids"] = list(dict.fromkeys(self.project_ids or []))
@@ -77,6 +87,7 @@ async def create_user(context: Context, params: NewUserParams) -> User:
     """Make a user."""
     services = context.services
     permissions.require_grantable(context.principal, params.role)
+    check_project_ids("projectIds", *(params.project_ids or []))
     user = membership.build_user(
         services.clock,
         services.ids,
@@ -120,11 +131,14 @@ async def list_roles(_context: Context, _params: NoParams) -> list[str]:
 
 async def _change(context: Context, user_id: str, params: ProfileParams) -> User:
     services, principal = context.services, context.principal
+    if params.id not in (None, user_id):
+        raise InvalidRequest.of_field("id", "must be the user's own; it cannot change")
     if params.password:
         permissions.require_own_login(principal, "changes no password")
 
     def change(before: User) -> User:
         after = params.apply(before)
+        check_project_ids("projectIds", *(set(after.project_ids) - set(before.project_ids)))
         permissions.require_user_change(context.rule, principal, before, after)
         return after
 

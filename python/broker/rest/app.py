@@ -6,6 +6,7 @@ microseconds, and a layer that runs handlers in another task breaks context vari
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -45,6 +46,7 @@ from broker.rest.request import (
     negotiate,
     parse_body,
     parse_query,
+    query_token,
     read_body,
     take_token,
 )
@@ -237,6 +239,10 @@ class RestApp(Door):
         account = self._account(headers)
         await self._services.known_accounts.require(account, caller.address)
         query = scope.get("query_string", b"")
+        token = bearer_token(headers) or query_token(query)
+        # A gateway may know a token that cannot be checked here now.
+        with suppress(Unavailable):
+            await self._principal(account, token, caller.address)
         location = await streams.find_location(self._services, account, program_id, query)
         if location is None:
             raise Unavailable("no gateway takes connections", retry_after_s=streams.RETRY_AFTER_S)

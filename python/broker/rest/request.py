@@ -166,7 +166,7 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
     try:
         pairs = _known_pairs(query) if len(query) <= _QUERY_BYTES else _pairs(query)
     except ValueError:
-        raise InvalidRequest.of_field("query", "must be percent-encoded UTF-8") from None
+        raise _malformed_query() from None
     if endpoint.route.is_proxy:
         return {"query": _repeatable(pairs)}
     values: dict[str, Any] = {}
@@ -184,6 +184,24 @@ def _require_few(query: bytes, field: str) -> None:
     # Before any of them is read: each separator counts, whatever stands between two.
     if query.count(b"&") >= _MAX_PARAMETERS:
         raise PayloadTooLarge.of_field(field, f"must not have over {_MAX_PARAMETERS} parameters")
+
+
+def query_token(query: bytes) -> str | None:
+    """The token in the query of a stream, of which gateways take the first; None without one.
+
+    Raises:
+        InvalidRequest: the query is malformed.
+        PayloadTooLarge: it has over `_MAX_PARAMETERS`.
+    """
+    _require_few(query, "query")
+    try:
+        return next((text for name, text in _pairs(query) if name == TOKEN), None)
+    except ValueError:
+        raise _malformed_query() from None
+
+
+def _malformed_query() -> InvalidRequest:
+    return InvalidRequest.of_field("query", "must be percent-encoded UTF-8")
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:

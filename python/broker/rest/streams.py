@@ -3,9 +3,10 @@
 Gateways serve event streams, on their own port. A client that knows the API's address alone is sent to one of
 them, as `GET /connect` would choose it. It is no operation: over a WebSocket there is nothing to be sent to.
 
-What is checked here is the account and that there is a gateway. The gateway decides the rest, so a token and
-a position go with the request as they are. Mind that browsers and curl leave a token in a header behind on
-the way to another port; a client that has one asks `/connect` itself.
+What is checked here is the account, a token, which is refused where it is bad, and that there is a gateway.
+The gateway decides the rest, so a token and a position go with the request as they are. Mind that browsers
+and curl leave a token in a header behind on the way to another port; a client that has one asks `/connect`
+itself.
 """
 
 from typing import Any

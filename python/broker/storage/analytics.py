@@ -52,6 +52,13 @@ _CLAIM = """
 INSERT INTO analytics_sites (url, id_site, account) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
 """
 _OTHERS = "SELECT id_site FROM analytics_sites WHERE url = $1 AND id_site = ANY($2) AND account <> $3"
+# Compared as JSON: for a text, PostgreSQL unescapes all of the metadata, and fails at what no text can have.
+_NAMED_TWICE = """
+SELECT EXISTS (
+    SELECT FROM projects
+    WHERE account = $1 AND id <> $2 AND (metadata #> '{analytics,idSite}')::text = ANY($3)
+)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,11 @@ class Analytics:
         if not sites:
             return set()
         return {row["id_site"] for row in await self._database.fetch(_OTHERS, url, list(sites), account)}
+
+    async def is_named_twice(self, account: str, project_id: str, id_site: str) -> bool:
+        """Whether another project of the account names the site, as a number or as a text."""
+        written = [id_site, f'"{id_site}"']
+        return bool(await self._database.fetchval(_NAMED_TWICE, account, project_id, written))
 
     async def take_lease(self, lease: Lease) -> None:
         """Begin a set-up. Raises Conflict while another one has the lease, NotFound without the project."""

@@ -1,9 +1,10 @@
 """Polls: what an event declares, what a vote and an impression look like, and the form of results.
 
 An event is the *context* of the answers that name its id. Its metadata declares what it asks:
-`{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms), "allowChange",
-"visitors", "watched"}`. Producers write metadata freely, so what is malformed there counts as absent and
-never makes an event unusable; only `visitors` that are malformed are taken for the strictest.
+`{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms or ISO 8601),
+"allowChange", "visitors", "watched"}`. Producers write metadata freely, so what is malformed there counts as
+absent and never makes an event unusable. What limits a poll is taken for the strictest when it is malformed,
+for a limit was meant: `visitors` for `signed`, `opens` for never, `closes` for long ago.
 """
 
 import json
@@ -16,8 +17,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from broker.clock import to_ms
 from broker.domain.titles import camel_case
-from broker.domain.values import MAX_INTEGER, Model
+from broker.domain.values import MAX_INTEGER, Model, parse_time
 
 MAX_OPTION = 999
 _UUID_CHARACTERS = 36
@@ -222,8 +224,8 @@ def parse_declaration(metadata: object) -> Declaration:
         title=title,
         measure_name=_text(metadata.get("measureName")) or (camel_case(title) if title else None) or None,
         options=_labels(metadata.get("options")),
-        opens_ms=_ms(metadata.get("opens")),
-        closes_ms=_ms(metadata.get("closes")),
+        opens_ms=_ms(metadata.get("opens"), unreadable=MAX_INTEGER),
+        closes_ms=_ms(metadata.get("closes"), unreadable=-MAX_INTEGER),
         allow_change=metadata.get("allowChange") is True,
         visitors=_visitors(metadata.get("visitors")),
         watched=metadata.get("watched") is True,
@@ -285,15 +287,30 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _ms(value: object) -> int | None:
-    """Whole milliseconds, rounded up. A text that is a number counts, as it does for the overlays."""
+def _ms(value: object, *, unreadable: int) -> int | None:
+    """Whole milliseconds, rounded up; None of null, and of the empty text that a form sends for nothing.
+
+    A text that is a number counts, as it does for the overlays, and else one that is a time.
+
+    Args:
+        unreadable: what stands for anything else.
+    """
+    if value is None or value == "":
+        return None
     try:
         number = float(value) if isinstance(value, str) else value
     except ValueError:
-        return None
+        return _time_ms(value, unreadable)
     if isinstance(number, bool) or not isinstance(number, int | float):
-        return None
-    return math.ceil(number) if abs(number) <= MAX_INTEGER else None  # which NaN is not
+        return unreadable
+    return math.ceil(number) if abs(number) <= MAX_INTEGER else unreadable  # as NaN is
+
+
+def _time_ms(value: object, unreadable: int) -> int:
+    try:
+        return to_ms(parse_time(value))
+    except ValueError:
+        return unreadable
 
 
 def _labels(value: object) -> tuple[str, ...]:

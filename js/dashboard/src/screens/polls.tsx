@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import type { components, ProgramEvent } from "../../../client/src/index.js";
 import { connection } from "../connection.js";
 import type { EventLog } from "../event_log.js";
-import { count, dateTime, percent } from "../format.js";
+import { count, dateTime, percent, timeMs } from "../format.js";
 import { useAction, useDraft, useLoaded, useTick } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { say } from "../notices.js";
@@ -71,11 +71,19 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
 type State = "open" | "scheduled" | "closed";
 
 function stateOf({ metadata }: ProgramEvent, nowMs: number): State {
-  const opens = Number(metadata.opens ?? 0);
-  const closes = Number(metadata.closes ?? Number.POSITIVE_INFINITY);
-  if (nowMs >= closes) return "closed";
-  return nowMs < opens ? "scheduled" : "open";
+  if (nowMs >= closingMs(metadata.closes)) return "closed";
+  return nowMs < openingMs(metadata.opens) ? "scheduled" : "open";
 }
+
+/** An empty text is what a form sends for nothing. */
+const isUnset = (limit: unknown) => limit == null || limit === "";
+
+/** When a poll opens; never where that cannot be read, as the broker has it. */
+const openingMs = (opens: unknown) => (isUnset(opens) ? 0 : (timeMs(opens) ?? Number.POSITIVE_INFINITY));
+
+/** When a poll closes; it has long been closed where that cannot be read. */
+const closingMs = (closes: unknown) =>
+  isUnset(closes) ? Number.POSITIVE_INFINITY : (timeMs(closes) ?? Number.NEGATIVE_INFINITY);
 
 /** What is known of earlier answers: a poll without results may have some until they are read. */
 type Before = "read" | "loading" | "unknown";
@@ -163,16 +171,16 @@ function Poll({
     () => setOpen(log, poll, state === "closed"),
     state === "closed" ? "The poll is open again" : "The poll is closed",
   );
-  const leftS = Math.ceil((Number(metadata.closes) - now) / 1000);
+  const leftS = Math.ceil((closingMs(metadata.closes) - now) / 1000);
   return (
     <section class={`panel poll ${state}`} aria-label={String(metadata.title ?? poll.event)}>
       <div class="panel-head">
         <h2>{String(metadata.title ?? poll.event)}</h2>
         <div class="actions">
           {state === "open" && <Badge kind="live">Open</Badge>}
-          {state === "open" && leftS > 0 && <span class="hint">{leftS} s left</span>}
+          {state === "open" && Number.isFinite(leftS) && <span class="hint">{leftS} s left</span>}
           {state === "closed" && <Badge>Closed</Badge>}
-          {state === "scheduled" && <Badge>Opens {dateTime(Number(metadata.opens))}</Badge>}
+          {state === "scheduled" && <Badge>Opens {dateTime(openingMs(metadata.opens))}</Badge>}
           {isPublisher.value && (
             <button type="button" class="small" disabled={change.isRunning} onClick={() => change.run()}>
               {state === "closed" ? "Open again" : "Close"}
