@@ -64,9 +64,9 @@ test("a poll closes at the time that its metadata names, and is closed when that
     "2020-01-01T00:00:00",
   ])
     assert.equal(closing(closes), 1_577_836_800_000, String(closes));
-  for (const closes of ["", "soon", "soon 1", "2020-13-01T00:00:00Z", false, {}])
+  for (const closes of ["soon", "soon 1", "2020-13-01T00:00:00Z", false, {}])
     assert.equal(closing(closes), Number.NEGATIVE_INFINITY, String(closes));
-  for (const closes of [null, undefined]) assert.equal(closing(closes), Number.POSITIVE_INFINITY);
+  for (const closes of [null, undefined, ""]) assert.equal(closing(closes), Number.POSITIVE_INFINITY);
 });
 
 test("metadata of any shape is no fault", () => {
