@@ -31,8 +31,7 @@ _BEGIN_MARK = """
 INSERT INTO schedule_marks (account, time) VALUES ($1, $2) ON CONFLICT (account) DO NOTHING
 """
 _MOVE_MARK = "UPDATE schedule_marks SET time = $2 WHERE account = $1"
-# A program whose end is not after its start is never live; ends come before starts of the same moment. What a
-# change brought about was told with it, and is newer than the boundaries before it.
+# A program whose end is not after its start is never live; ends come before starts of the same moment.
 _BOUNDARIES = f"""
 SELECT boundary, change, {PROGRAM_COLUMNS} FROM (
     SELECT scheduled_start AS boundary, 'live' AS change, * FROM programs
@@ -41,11 +40,13 @@ SELECT boundary, change, {PROGRAM_COLUMNS} FROM (
     UNION ALL
     SELECT scheduled_end AS boundary, 'ended' AS change, * FROM programs
     WHERE account = $1 AND scheduled_end > $2 AND scheduled_end <= $3 AND scheduled_start IS NOT NULL
-) AS passed WHERE NOT EXISTS (
-    SELECT 1 FROM program_changes told WHERE told.account = $1 AND told.change IN ('live', 'ended')
-        AND told.program->>'id' = passed.id AND told.time >= passed.boundary
-) ORDER BY boundary, change, uid
+) AS passed ORDER BY boundary, change, uid
 """  # noqa: S608  # the columns are a constant
+# Not joined in SQL: the planner would compare each boundary with each row.
+_TOLD = """
+SELECT program->>'id', max(time) FROM program_changes
+WHERE account = $1 AND change IN ('live', 'ended') AND time > $2 GROUP BY 1
+"""
 _NEXT_BOUNDARY = """
 SELECT min(boundary) FROM (
     SELECT min(scheduled_start) AS boundary FROM programs
@@ -115,10 +116,13 @@ class ProgramOutbox:
                 return 0
             since = max(mark, to_datetime(now_ms - _CATCH_UP_MS))
             passed = await connection.fetch(_BOUNDARIES, account, since, to_datetime(now_ms))
-            for row in passed:
+            # What a change brought about was told with it, and is newer than the boundaries before it.
+            told = dict(await connection.fetch(_TOLD, account, since)) if passed else {}
+            untold = [row for row in passed if told.get(row["id"], since) < row["boundary"]]
+            for row in untold:
                 await append_change(connection, account, row["change"], program_of(row), row["boundary"])
             await connection.execute(_MOVE_MARK, account, to_datetime(now_ms))
-            return len(passed)
+            return len(untold)
 
     async def purge(self, before_ms: int, limit: int) -> int:
         """Drop at most `limit` rows older than `before_ms`; returns how many."""
