@@ -27,9 +27,8 @@ class SystemClock:
         """Milliseconds since the epoch, by the machine's wall clock."""
         return time.time_ns() // 1_000_000
 
-    def monotonic_s(self) -> float:
-        """Seconds of a clock that nobody sets."""
-        return time.monotonic()
+    monotonic_s = staticmethod(time.monotonic)  # a request asks ten times
+    """Seconds of a clock that nobody sets."""
 
 
 def boot_s() -> float:

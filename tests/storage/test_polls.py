@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from broker.domain.programs import Access
 from broker.storage.answer_log import PollWrite
 from broker.storage.database import Database
 from broker.storage.polls import PollCount, PollProgram, Polls, Room
@@ -65,7 +66,7 @@ async def test_program_has_what_a_door_needs_and_keeps_its_key(dsn: str, polls: 
     await fetch(dsn, statement)
     first = await polls.find_program("demo", "p")
     assert first is not None
-    assert first == PollProgram(uid, "own", "private", {"freeContexts": True}, first.key)
+    assert first == PollProgram(uid, "own", Access.PRIVATE, {"freeContexts": True}, first.key)
     assert len(first.key) == 16
     assert await polls.find_program("demo", "p") == first
 

@@ -71,7 +71,10 @@ def require(
         missing: what a 404 says; the same whether the thing is not there or not for the caller.
         hidden: what a 401 says besides; the same whether the thing is not there or not for everybody.
     """
-    match rule.verdict(principal.role, target):
+    verdict = rule.verdict(principal.role, target)
+    if verdict is Verdict.YES:
+        return
+    match verdict:
         case Verdict.E401:
             raise Unauthenticated(required_token(hidden))
         case Verdict.E403:

@@ -273,7 +273,7 @@ class OpenPolls:
         """The program, followed from now on; None when it is not public or cannot be followed."""
         try:
             seen = await self._known.find_program(*key)  # as of at most a second ago
-            if seen is None or Access(seen.access) is not Access.PUBLIC:
+            if seen is None or seen.access is not Access.PUBLIC:
                 return None
             async with asyncio.timeout(OPEN_S):
                 return await self._follow(key)
@@ -305,7 +305,7 @@ class OpenPolls:
     async def _read(self, key: tuple[str, str], names: Collection[PollName]) -> dict[PollName, _Facts]:
         """Those of the polls that may be open. Read now: what others began to read before may be older."""
         program = await self._polls.find_program(*key)
-        if program is None or Access(program.access) is not Access.PUBLIC:
+        if program is None or program.access is not Access.PUBLIC:
             return {}
         events = await self._polls.find_contexts(program.uid, sorted({name.context_id for name in names}))
         declared = {id_: parse_declaration(orjson.loads(metadata)) for id_, metadata in events.items()}
@@ -416,5 +416,5 @@ def _by_program(names: Iterable[PollName]) -> dict[tuple[str, str], list[PollNam
 
 
 def _attributes(program: PollProgram) -> Attributes:
-    is_public = Access(program.access) is Access.PUBLIC
+    is_public = program.access is Access.PUBLIC
     return Attributes(is_public, program.project_id, has_free_contexts(program.metadata))

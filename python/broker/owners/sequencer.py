@@ -159,8 +159,8 @@ class Sequencer:
             timestamp = accepted_ms if new.timestamp is None else new.timestamp
             timecode = timestamp if new.timecode is None else new.timecode
             row = EventRow(seq, new.id, accepted_ms, timestamp, timecode, new.event, new.metadata)
-            self.writes.events[head.history, new.id] = row
-            self._events[head.history, new.id] = row
+            place = head.history, new.id
+            self.writes.events[place] = self._events[place] = row
             params = event_json(head.epoch, command.program_id, row, seq)
             events.append(params)
             entries.append(Entry(EntryKind.PUSH, head.epoch, seq, "event", params))

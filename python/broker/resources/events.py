@@ -209,7 +209,7 @@ async def _publish(context: Context, params: PublishParams) -> Json:
 async def _in_order(context: Context, program_id: str, rows: Sequence[NewEventRow]) -> list[bytes]:
     """Publish, and say when the order is fixed: the next request of a connection need not wait for more."""
     services, account = context.services, context.principal.account
-    id_, events, key = services.ids.uuid7(), tuple(rows), context.key
+    id_, events, key = rows[0].id, tuple(rows), context.key  # a new id, and good for the command, too
     command = Publish(id_, account, program_id, events, key)
     if context.trace is not None:
         command = TracedPublish(id_, account, program_id, events, key, context.trace)

@@ -20,14 +20,16 @@ class Deadlines:
         self._began_s: dict[asyncio.Task[object], float] = {}
         self._late: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # once it is known
 
     def begin(self) -> asyncio.Task[object]:
         """Let the current task run for the limit and then, within half a second, be cancelled."""
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None, "what can be cancelled is a task"
         self._began_s[task] = self._clock.monotonic_s()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+            self._loop = asyncio.get_running_loop()
+            self._timer = self._loop.call_later(_LOOK_S, self._look)
         return task
 
     def end(self, task: asyncio.Task[object]) -> None:

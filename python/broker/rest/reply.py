@@ -1,7 +1,7 @@
 """Writes a response: status, headers, body or stream, and errors in their common form."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import Any
@@ -27,6 +27,8 @@ PREFLIGHT: tuple[RawHeader, ...] = (
     (b"access-control-max-age", b"7200"),
 )
 
+_USUAL = {"Cache-Control": "no-store"}
+_USUAL_LINES = ((b"cache-control", b"no-store"),)
 _WITH_HEADERS = (Json, Stream, Forwarded, Reply)
 _NAMES = 500  # remembered at a time
 _OF_MOMENT = frozenset({429, 500, 503})  # statuses that say nothing of what was asked for; nobody keeps them
@@ -118,9 +120,9 @@ class Exchange:
 
     async def result(self, endpoint: Endpoint, result: Result) -> None:
         """Send what an operation answered."""
-        headers = {"Cache-Control": "no-store"}
+        headers: Mapping[str, str] = _USUAL
         if isinstance(result, _WITH_HEADERS) and result.headers:
-            headers.update(result.headers)
+            headers = {**_USUAL, **result.headers}
         if isinstance(result, Stream):
             await self._stream(endpoint.route.status, result, _encoded(headers))
             return
@@ -134,10 +136,10 @@ class Exchange:
         status = (result.status if isinstance(result, Json) else None) or endpoint.route.status
         route = endpoint.route
         if route.location and "Location" not in headers and not route.locates_itself:
-            headers["Location"] = f"/api/v1{route.location.format_map(orjson.loads(body))}"
+            headers = {**headers, "Location": f"/api/v1{route.location.format_map(orjson.loads(body))}"}
         await self.whole(status, body, "application/json", _encoded(headers))
 
-    async def _stream(self, status: int, stream: Stream, headers: list[RawHeader]) -> None:
+    async def _stream(self, status: int, stream: Stream, headers: Sequence[RawHeader]) -> None:
         """Send a stream's parts as they come; stop reading it when the client hangs up."""
         fixed = [(b"content-type", stream.media_type.encode()), *headers]
         chunks = stream.chunks
@@ -229,7 +231,9 @@ def _is_known(etag: str, if_none_match: str | None) -> bool:
     return known == ["*"] or etag in known
 
 
-def _encoded(headers: dict[str, str]) -> list[RawHeader]:
+def _encoded(headers: Mapping[str, str]) -> Sequence[RawHeader]:
+    if headers is _USUAL:
+        return _USUAL_LINES
     return [(_encode(name), value.encode("latin-1")) for name, value in headers.items()]
 
 

@@ -440,7 +440,9 @@ def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: Sequence[str]
     for name in endpoint.route.repeated:
         fields.setdefault(name, None)
     for name, value in zip(endpoint.names, values, strict=True):
-        if fields.get(name, value) not in (value, None):
+        told = fields.setdefault(name, value)
+        if told is None:
+            fields[name] = value
+        elif told != value:
             raise InvalidRequest.of_field(name, "must equal the one in the path")
-        fields[name] = value
     return fields

@@ -12,6 +12,7 @@ a failover, is followed within `EVERY_S`.
 
 import time
 
+from broker.clock import SystemClock
 from broker.concurrency.periodic import repeat
 from broker.storage.database import Database
 
@@ -41,9 +42,8 @@ class DatabaseClock:
         """Milliseconds since the epoch by the database's clock; it steps only when a measurement says so."""
         return int((time.clock_gettime(_STEADY) + self._ahead_s) * 1_000)
 
-    def monotonic_s(self) -> float:
-        """Seconds of a clock that nobody sets."""
-        return time.monotonic()
+    monotonic_s = SystemClock.monotonic_s
+    """Seconds of a clock that nobody sets."""
 
     async def run(self) -> None:
         """Measure again and again, until cancelled."""

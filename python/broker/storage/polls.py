@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
+from broker.domain.programs import Access
 from broker.storage.database import Repository
 
 _KEY_BYTES = 16  # what SipHash takes
@@ -137,7 +138,7 @@ class PollProgram(NamedTuple):
 
     uid: int
     project_id: str | None
-    access: str
+    access: Access
     metadata: dict[str, Any]
     key: bytes
 
@@ -185,7 +186,7 @@ class Polls(Repository):
         if row is None or row["key"] is None:
             return None
         uid, project_id, access, metadata, key = row
-        return PollProgram(uid, project_id, access, orjson.loads(metadata or "{}"), key)
+        return PollProgram(uid, project_id, Access(access), orjson.loads(metadata or "{}"), key)
 
     async def find_contexts(self, program_uid: int, contexts: Sequence[str]) -> dict[str, bytes]:
         """Event id → its metadata as JSON, of those contexts that are events of the program now."""

@@ -6,8 +6,7 @@ answered here is durable. Who answers is known here only: what goes on to the co
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import ConfigDict, Field
 
@@ -17,7 +16,7 @@ from broker.auth.signed_visitors import NotSigned, verify
 from broker.domain import permissions
 from broker.domain.callers import caller_of
 from broker.domain.permission_table import Target
-from broker.domain.programs import Access, has_free_contexts
+from broker.domain.programs import has_free_contexts
 from broker.domain.values import FIRST_FAULT, Id, Model, bounded, limited_by
 from broker.errors import (
     BrokerError,
@@ -30,6 +29,7 @@ from broker.errors import (
 from broker.operations.context import Context
 from broker.operations.program_access import is_project
 from broker.operations.registry import Effect, Operation, Route, of_resource
+from broker.operations.results import Json
 from broker.storage.polls import PollProgram, PollRow
 from broker.voting.counting.batches import CountKey
 from broker.voting.counting.client import PackedEntry
@@ -103,13 +103,15 @@ class Counted(Model):
     duplicates: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Protocol):
     """Where the entries belong, as the request says; None is not said."""
 
-    account_id: str | None
-    project_id: str | None
-    program_id: str
+    @property
+    def account_id(self) -> str | None: ...
+    @property
+    def project_id(self) -> str | None: ...
+    @property
+    def program_id(self) -> str: ...
 
 
 _VERIFIED_AT_ONCE = 50  # some milliseconds, in which this process does nothing else
@@ -124,50 +126,49 @@ def _admit_responses(context: Context, params: AddResponsesParams) -> None:
     if not params.model_fields_set & {"responses", "impressions"}:
         raise InvalidRequest.of_field("responses", "is required unless impressions is given")
     limit = context.services.settings.batch_limit_responses
-    if len(params.responses) + len(params.impressions) > limit:
+    entries = len(params.responses) + len(params.impressions)
+    if entries > limit:
         raise PayloadTooLarge.of_field("responses", f"must not have over {limit} entries with impressions")
-    _take_tokens(context, len(params.responses) + len(params.impressions))
+    _take_tokens(context, entries)
 
 
 def _admit_one(context: Context, _params: RespondParams | ImpressionParams) -> None:
     _take_tokens(context, 1)
 
 
-async def _add_responses(context: Context, params: AddResponsesParams) -> Counted:
-    place = _Place(params.account_id, params.project_id, params.program_id)
-    answers: list[_Named] = [(f"responses[{n}].", entry) for n, entry in enumerate(params.responses)]
-    impressions: list[_Named] = [(f"impressions[{n}].", entry) for n, entry in enumerate(params.impressions)]
-    return await _count(context, place, answers + impressions)
+async def _add_responses(context: Context, params: AddResponsesParams) -> Json:
+    entries: list[_Named] = [(f"responses[{n}].", entry) for n, entry in enumerate(params.responses)]
+    if params.impressions:
+        entries += [(f"impressions[{n}].", entry) for n, entry in enumerate(params.impressions)]
+    return await _count(context, params, entries)
 
 
-async def _respond(context: Context, params: RespondParams) -> Counted:
-    place = _Place(params.account_id, params.project_id, params.program_id)
+async def _respond(context: Context, params: RespondParams) -> Json:
     entry = AnswerEntry.model_construct(
         measure_name=params.measure_name,
         context_id=params.context_id,
         measure_value=params.measure_value,
         visitor_id=params.visitor_id or context.principal.subject or context.connection,
     )
-    return await _count(context, place, [("", entry)])
+    return await _count(context, params, [("", entry)])
 
 
-async def _impression(context: Context, params: ImpressionParams) -> Counted:
-    place = _Place(params.account_id, params.project_id, params.program_id)
+async def _impression(context: Context, params: ImpressionParams) -> Json:
     entry = ImpressionEntry.model_construct(
         measure_name=params.measure_name,
         context_id=params.context_id,
         visitor_id=params.visitor_id or context.principal.subject or context.connection,
         session_id=params.session_id or context.connection,
     )
-    return await _count(context, place, [("", entry)])
+    return await _count(context, params, [("", entry)])
 
 
-async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> Counted:
+async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> Json:
     audience, account = context.services.audience, context.principal.account
     # Rights come first, before anything is read for the entries; `invoke` has asked the limits.
     program = await _find_program(context, place)
     if not entries:
-        return Counted(accepted=0, duplicates=0)
+        return _counted(0, 0)
     # Check the entries against the polls that their events declare.
     declared = await audience.known.contexts(program.uid, {entry.context_id for _, entry in entries})
     rules = await audience.visitors.rules(account)
@@ -207,22 +208,25 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
         audience.known.forget(account, place.program_id, program.uid, wanted)
         raise _no_program(place.program_id) from None
     # Record what changed a count, and ask for new results to be published.
-    counted = [entry for (_, entry), index in zip(entries, told, strict=True) if changed[index]]
-    if counted:
-        _watch(
-            context,
-            program.key,
-            [
-                (polls[_measure(entry)].uid, visitor)
-                for (_, entry), visitor, index in zip(entries, visitors, told, strict=True)
-                if changed[index]
-                and isinstance(entry, AnswerEntry)
-                and is_watched(declared.get(entry.context_id, NOTHING_DECLARED), rules.required)
-            ],
-        )
-        _record(context, place.program_id, program.project_id, counted)
+    answers, accepted = 0, 0
+    watched: list[tuple[int, str]] = []
+    for (_, entry), visitor, index in zip(entries, visitors, told, strict=True):
+        if changed[index]:
+            accepted += 1
+            if isinstance(entry, AnswerEntry):
+                answers += 1
+                if is_watched(declared.get(entry.context_id, NOTHING_DECLARED), rules.required):
+                    watched.append((polls[_measure(entry)].uid, visitor))
+    if accepted:
+        _watch(context, program.key, watched)
+        _record(context, place.program_id, program.project_id, answers, accepted - answers)
         await audience.news.tell(account, place.program_id)
-    return Counted(accepted=len(counted), duplicates=len(entries) - len(counted))
+    return _counted(accepted, len(entries) - accepted)
+
+
+def _counted(accepted: int, duplicates: int) -> Json:
+    """`Counted`, in a third of the time of its model."""
+    return Json(b'{"accepted":%d,"duplicates":%d}' % (accepted, duplicates))
 
 
 def _take_tokens(context: Context, entries: int) -> None:
@@ -247,7 +251,7 @@ async def _find_program(context: Context, place: _Place) -> PollProgram:
     program = await context.services.audience.known.find_program(account, program_id)
     target = Target.UNKNOWN
     if program is not None:
-        target = permissions.access_target(context.principal, Access(program.access), program.project_id)
+        target = permissions.access_target(context.principal, program.access, program.project_id)
     missing = f"there is no program {program_id}"
     permissions.require(context.rule, context.principal, target, missing, permissions.not_public(program_id))
     assert program is not None, "no rule allows anything on what is not there"
@@ -384,20 +388,14 @@ def _record(
     context: Context,
     program_id: str,
     project_id: str | None,
-    counted: Sequence[AnswerEntry | ImpressionEntry],
+    answers: int,
+    impressions: int,
 ) -> None:
     """Count for the statistics."""
     recorder = context.services.recorder
-    if recorder is None:
-        return
-    answers = sum(isinstance(entry, AnswerEntry) for entry in counted)
-    recorder.count_responses(
-        context.principal.account,
-        program_id,
-        project_id,
-        responses=answers,
-        impressions=len(counted) - answers,
-    )
+    if recorder is not None:
+        account = context.principal.account
+        recorder.count_responses(account, program_id, project_id, responses=answers, impressions=impressions)
 
 
 def _no_program(program_id: str) -> NotFound:
@@ -431,6 +429,7 @@ OPERATIONS = of_resource(
         name="addResponses",
         summary="Submit votes and impressions",
         handler=_add_responses,
+        result=Counted,
         admit=_admit_responses,
         own_effect=Effect.KEYED,
         is_resumable=True,
@@ -452,6 +451,7 @@ OPERATIONS = of_resource(
         name="respond",
         summary="Submit one vote",
         handler=_respond,
+        result=Counted,
         admit=_admit_one,
         own_effect=Effect.KEYED,
         is_resumable=True,
@@ -462,6 +462,7 @@ OPERATIONS = of_resource(
         name="impression",
         summary="Record that a poll was shown",
         handler=_impression,
+        result=Counted,
         admit=_admit_one,
         own_effect=Effect.KEYED,
         is_resumable=True,
