@@ -6,7 +6,7 @@ import shutil
 import signal
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -96,26 +96,52 @@ def own_migrated_dsn(postgres_server: str, _template: str) -> Iterator[str]:
         yield dsn
 
 
+class _Reused:
+    """A database for one test after the other. One connection empties it: a new one has to learn the tables."""
+
+    def __init__(self, dsn: str, runner: asyncio.Runner) -> None:
+        self.dsn = dsn
+        self._runner = runner
+        self._connection: asyncpg.Connection | None = None
+        self._texts = ""
+
+    def empty(self) -> None:
+        """Delete all rows."""
+        self._runner.run(self._empty())
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._runner.run(self._connection.close())
+
+    async def _empty(self) -> None:
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            if self._connection is not None:
+                await self._connection.execute(self._texts)
+                return
+        # There is none yet, or a test has ended it.
+        self._connection = await asyncpg.connect(self.dsn)
+        rows = await self._connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        names = [row["tablename"] for row in rows if row["tablename"] != "schema_migrations"]
+        # Without foreign keys, so in any order.
+        deletions = (f'DELETE FROM "{name}"' for name in names)
+        self._texts = ";".join(("SET session_replication_role = replica", *deletions))
+        await self._connection.execute(self._texts)
+
+
 @pytest.fixture(scope="session")
-def _migrated_database(postgres_server: str, _template: str) -> Iterator[str]:
-    with _database(postgres_server, _template) as dsn:
-        yield dsn
+def _reused(postgres_server: str, _template: str) -> Iterator[_Reused]:
+    with _database(postgres_server, _template) as dsn, asyncio.Runner() as runner:
+        reused = _Reused(dsn, runner)
+        yield reused
+        reused.close()
 
 
 @pytest.fixture
-def migrated_dsn(_migrated_database: str) -> str:
-    """The DSN of a database with our schema and no rows; a tenth of the time of one made for the test."""
-
-    async def empty() -> None:
-        connection = await asyncpg.connect(_migrated_database)
-        await connection.execute("SET session_replication_role = replica")  # no foreign keys, so in any order
-        for row in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"):
-            if row["tablename"] != "schema_migrations":
-                await connection.execute(f'DELETE FROM "{row["tablename"]}"')
-        await connection.close()
-
-    asyncio.run(empty())
-    return _migrated_database
+def migrated_dsn(_reused: _Reused) -> str:
+    """The DSN of a database with our schema and no rows; in a fraction of the time that a new one takes."""
+    _reused.empty()
+    return _reused.dsn
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +161,8 @@ def _database(server: str, template: str = "template1") -> Iterator[str]:
         finally:
             await connection.close()
 
-    asyncio.run(run(f"CREATE DATABASE {name} TEMPLATE {template}"))
+    asyncio.run(
+        run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    )  # in a third of the time
     yield f"postgresql://broker@/{name}?host={server}"
     asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
