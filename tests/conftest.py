@@ -97,7 +97,7 @@ def own_migrated_dsn(postgres_server: str, _template: str) -> Iterator[str]:
 
 
 class _Reused:
-    """A database for one test after the other. One connection empties it: a new one has to learn the tables."""
+    """A database for one test after the other, emptied over one connection: each has to learn the tables."""
 
     def __init__(self, dsn: str, runner: asyncio.Runner) -> None:
         self.dsn = dsn

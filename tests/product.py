@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import httpx
@@ -14,11 +15,13 @@ from broker.errors import BrokerError
 from broker.ids import IdSource
 from broker.operations.health import ProductHealth
 from broker.operations.known_maintenance import KnownMaintenance
+from broker.operations.registry import Registry
 from broker.operations.services import Services, build_services
 from broker.owners import commands
 from broker.owners.commands import Kept
 from broker.owners.owner import Owner
 from broker.resources.catalogue import build_registry
+from broker.rest import app
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
 from broker.storage.migrations import migrate
@@ -139,7 +142,16 @@ def health_of(
 
 def app_of(services: Services) -> RestApp:
     """The HTTP door of services."""
-    return build_app(services, build_registry())
+    return build_app(services, _registry())
+
+
+@cache
+def _registry() -> Registry:
+    return build_registry()
+
+
+# A document takes a fifth of a second of processor time, and most products of tests have the same settings.
+app._DOCUMENTS = {path: cache(describe) for path, describe in app._DOCUMENTS.items()}
 
 
 @asynccontextmanager
