@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import orjson
+import psutil
 import pytest
 
 from broker.clock import SystemClock, to_datetime
@@ -256,6 +257,42 @@ async def test_long_gone_boundaries_are_not_told(database: Database, dsn: str) -
     clock.ms = NOON + 2 + hour
     assert await changes.pass_boundaries("demo") == 1
     assert await passed(dsn) == [("ended", "q")]
+
+
+async def test_what_many_boundaries_cost_grows_with_their_number(dsn: str) -> None:
+    """Of programs that begin together: to compare each with each change told before took half a minute."""
+    few, many = [await _boundaries_cost_s(dsn, programs) for programs in (300, 1200)]
+    assert many <= 8 * few, f"four times as many cost {many:.2f} s of processor time instead of {few:.2f} s"
+
+
+async def _boundaries_cost_s(dsn: str, programs: int) -> float:
+    """Processor seconds of PostgreSQL for so many boundaries, each with ten changes told before it."""
+    account = f"demo-{programs}"
+    await create_programs(dsn, [f"program-{number}" for number in range(programs)], account)
+    await fetch(
+        dsn,
+        "UPDATE programs SET scheduled_start = $2, scheduled_end = $3 WHERE account = $1",
+        account,
+        to_datetime(NOON + 10),
+        to_datetime(NOON + 20),
+    )
+    await fetch(
+        dsn,
+        "INSERT INTO program_changes (account, change, program, time)"
+        " SELECT account, 'live', jsonb_build_object('id', id), $2 FROM programs, generate_series(1, 10)"
+        " WHERE account = $1",
+        account,
+        to_datetime(NOON + 5),
+    )
+    database = await Database.open(dsn, size=1, timeout_s=60)
+    try:
+        changes = ProgramOutbox(database, FixedClock(NOON + 15))
+        backend = psutil.Process(await database.fetchval("SELECT pg_backend_pid()"))
+        before_s = sum(backend.cpu_times()[:2])
+        assert await changes.pass_boundaries(account, NOON) == programs
+        return sum(backend.cpu_times()[:2]) - before_s
+    finally:
+        await database.close()
 
 
 def _ids(entries: list[Entry]) -> list[str]:
