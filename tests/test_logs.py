@@ -1,10 +1,12 @@
 """One log for all processes."""
 
+import builtins
 import json
 import logging
 import multiprocessing
 import os
 import re
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,13 +62,31 @@ def test_event_has_its_fields_its_process_and_its_time(settings: Settings) -> No
     }
 
 
-def test_warning_of_a_library_is_in_the_log_too(settings: Settings) -> None:
+def test_line_of_a_library_is_an_event_with_a_text(settings: Settings) -> None:
     configure_logs(settings, "api")
-    logging.getLogger("asyncio").error("Task exception was never retrieved")
+    logging.getLogger("asyncio").error("Task %s was never retrieved", "a")
+    logging.getLogger("brokerage").warning("Not ours")
     logging.getLogger("asyncio").info("too much")
-    assert [line["event"] for line in read_lines(settings.data_dir / "log")] == [
-        "Task exception was never retrieved"
-    ]
+    told = [(line["event"], line["text"]) for line in read_lines(settings.data_dir / "log")]
+    assert told == [("library_log", "Task a was never retrieved"), ("library_log", "Not ours")]
+
+
+def test_trace_is_as_python_prints_it_whatever_prints_here(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In its replicas Ray Serve has a `print` that writes what it is given as one tuple.
+    whole = print
+    monkeypatch.setattr(builtins, "print", lambda *given, **options: whole(given, **options))
+    configure_logs(settings, "api")
+    try:
+        raise ValueError("why")
+    except ValueError:
+        logging.getLogger("broker").exception("request_failed")
+    [line] = read_lines(settings.data_dir / "log")
+    trace = str(line["trace"]).splitlines()
+    assert trace[0] == "Traceback (most recent call last):"
+    assert trace[1].startswith('  File "')
+    assert trace[-1] == "ValueError: why"
 
 
 def test_field_that_json_cannot_hold_is_written_all_the_same(settings: Settings) -> None:
@@ -125,6 +145,28 @@ def test_log_takes_no_more_than_its_share(tmp_path: Path) -> None:
     assert max(sizes) < 21_000
     assert read_lines(tmp_path)
     assert json.loads(path.read_text().splitlines()[-1])["number"] == 2_999
+
+
+def write_on_a_full_disk(path: Path) -> None:
+    """Two lines at a time until there is no more room, and one more when there is."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+    handler = SharedFile(path, limit_bytes=1 << 20)
+    for number in range(10):
+        line = json.dumps({"number": number, "text": "x" * 50})
+        handler.emit(logging.makeLogRecord({"msg": f"{line}\n{line}"}))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    SharedFile(path, limit_bytes=1 << 20).emit(logging.makeLogRecord({"msg": json.dumps({"number": 10})}))
+
+
+def test_no_line_is_cut_where_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "broker.log"
+    writer = multiprocessing.get_context("fork").Process(target=write_on_a_full_disk, args=(path,))
+    writer.start()
+    writer.join()
+    numbers = [line["number"] for line in read_lines(tmp_path)]
+    # 76 bytes each: thirteen lines have room, and the beginning of the next.
+    assert numbers == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 10]
 
 
 def test_log_goes_on_after_its_file_was_taken_away(tmp_path: Path) -> None:

@@ -12,12 +12,16 @@ import json
 import logging
 import os
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 
 import orjson
 
 from broker.settings import Settings
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 FILES = 8
 """How many files the log has: the one that is written and those put aside, `broker.log.1` the newest."""
@@ -26,6 +30,8 @@ RAY_SHARE = 4
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _REQUESTS = "broker.access"
+_OURS = "broker"
+_LIBRARY = "library_log"
 _process: dict[str, object] = {}
 
 
@@ -35,7 +41,10 @@ def process_fields() -> dict[str, object]:
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON: time, level, logger, event, process, and the fields given as `extra`."""
+    """A record as one line of JSON: time, level, logger, event, process, and the fields given as `extra`.
+
+    Other libraries log sentences, which are the field `text` of one event.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
@@ -46,6 +55,8 @@ class JsonFormatter(logging.Formatter):
             "event": record.getMessage(),
             **_process,
         }
+        if record.name.partition(".")[0] != _OURS:
+            line["event"], line["text"] = _LIBRARY, record.getMessage()
         # Ray puts a number of its own into every record, with a name that begins like this.
         line |= {
             name: value
@@ -58,6 +69,10 @@ class JsonFormatter(logging.Formatter):
             return orjson.dumps(line, default=str).decode()
         except TypeError:  # text that is no Unicode, a whole number over 64 bits
             return json.dumps(line, default=str)
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 - the name of `logging`
+        """The trace. That of `logging` uses `print`, which Ray Serve replaces by one that writes tuples."""
+        return "".join(traceback.format_exception(*ei)).removesuffix("\n")
 
 
 class SharedFile(logging.Handler):
@@ -82,7 +97,9 @@ class SharedFile(logging.Handler):
         line = f"{self.format(record)}\n".encode(errors="backslashreplace")
         with suppress(OSError):
             self._find()
-            os.write(self._descriptor, line)
+            written = os.write(self._descriptor, line)
+            if written < len(line):
+                self._take_back(line[:written])
 
     def close(self) -> None:
         """Close the file."""
@@ -103,6 +120,12 @@ class SharedFile(logging.Handler):
             if self._is_current():
                 self._put_aside()
             self._open()
+
+    def _take_back(self, cut: bytes) -> None:
+        """Remove the beginning of a line that the disk had no room for: any process may write the next."""
+        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+        if os.fstat(self._descriptor).st_size == end:  # still the last; on a full disk it is
+            os.ftruncate(self._descriptor, end - (len(cut) - 1 - cut.rfind(b"\n")))
 
     def _is_current(self) -> bool:
         try:

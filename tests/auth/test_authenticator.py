@@ -1,6 +1,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -16,8 +17,10 @@ from broker.clock import SystemClock
 from broker.domain.audit import Actor
 from broker.domain.users import Role, User
 from broker.errors import BadCredentials, SlowDown, Unauthenticated, Unavailable
+from broker.storage.backup import back_up
 from broker.storage.database import Database
 from broker.storage.keys import Keys
+from broker.storage.restore import restore
 from broker.storage.users import Users
 from tests.auth.services import (
     PASSWORD,
@@ -330,6 +333,34 @@ async def test_restart_does_not_revive_a_revoked_token(database: Database, auth:
     async with open_authenticator(database) as restarted:
         with pytest.raises(Unauthenticated):
             await restarted.authenticate("demo", token)
+
+
+async def find_name(auth: Authenticator, token: str) -> str | None:
+    try:
+        return (await auth.authenticate("demo", token)).username
+    except Unauthenticated:
+        return None
+
+
+async def test_a_user_that_was_deleted_logs_in_again_after_a_restore(
+    own_migrated_dsn: str, tmp_path: Path
+) -> None:
+    async with open_database(own_migrated_dsn) as database, open_authenticator(database) as auth:
+        user = await make_user(database, auth, "kim")
+        old = (await auth.log_in("demo", "kim", PASSWORD, "")).text
+        await back_up(own_migrated_dsn, tmp_path / "all.backup", "test")
+        await membership.remove_user(Users(database), "demo", user.id)
+        await database.execute("DELETE FROM revocations")  # so long ago was it
+        async with open_authenticator(database) as other:
+            with pytest.raises(Unauthenticated):
+                await other.authenticate("demo", old)
+            await restore(own_migrated_dsn, tmp_path / "all.backup", ["demo"], replace=True)
+            new = (await other.log_in("demo", "kim", PASSWORD, "")).text
+            async with asyncio.timeout(5):
+                while (await find_name(other, new)) != "kim":  # noqa: ASYNC110 - in memory
+                    await asyncio.sleep(0.01)
+            with pytest.raises(Unauthenticated):
+                await other.authenticate("demo", old)
 
 
 async def test_eleventh_try_is_refused_with_the_right_password_too(database: Database) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from broker.domain.users import User
 from broker.errors import SlowDown, Unauthenticated, Unavailable
 from broker.ids import IdSource
 from broker.storage.api_tokens import ApiTokens, Holder
+from broker.storage.backup import back_up
 from broker.storage.database import Database
+from broker.storage.restore import restore
 from broker.storage.users import Users
 from tests.auth.services import MovedClock, make_user, open_authenticator, open_database
 
@@ -142,6 +145,42 @@ async def test_an_api_token_ends_in_another_process_in_time(
                 await asyncio.sleep(0.01)
         with pytest.raises(Unauthenticated):
             await other.authenticate("demo", secret, ADDRESS)
+
+
+async def test_a_known_api_token_goes_on_after_a_restore(
+    own_migrated_dsn: str, clock: MovedClock, tmp_path: Path, looked_up: list[bytes]
+) -> None:
+    async with open_database(own_migrated_dsn) as database, open_authenticator(database, clock) as auth:
+        _, _, secret = await make(database, auth, clock)
+        before = await auth.authenticate("demo", secret, ADDRESS)
+        await back_up(own_migrated_dsn, tmp_path / "all.backup", "test")
+        await restore(own_migrated_dsn, tmp_path / "all.backup", ["demo"], replace=True)
+        async with asyncio.timeout(5):
+            while not auth.is_revoked(before):  # noqa: ASYNC110 - the state is in memory and tells nobody
+                await asyncio.sleep(0.01)
+        looked_up.clear()
+        for _ in range(3):
+            after = await auth.authenticate("demo", secret, ADDRESS)
+        assert not auth.is_revoked(after)
+        assert after.valid_from_ms != before.valid_from_ms
+        assert after.api_token_id == before.api_token_id
+        assert len(looked_up) == 1
+
+
+async def test_a_known_api_token_that_ended_is_looked_for_once(
+    database: Database, auth: Authenticator, clock: MovedClock, looked_up: list[bytes]
+) -> None:
+    user, _, secret = await make(database, auth, clock)
+    before = await auth.authenticate("demo", secret, ADDRESS)
+    await membership.change_user(Users(database), clock, "demo", user.id, lambda u: u, "other hash")
+    async with asyncio.timeout(5):
+        while not auth.is_revoked(before):  # noqa: ASYNC110 - the state is in memory and tells nobody
+            await asyncio.sleep(0.01)
+    looked_up.clear()
+    for _ in range(50):
+        with pytest.raises(Unauthenticated):
+            await auth.authenticate("demo", secret, ADDRESS)
+    assert len(looked_up) == 1
 
 
 async def test_what_has_not_the_form_is_not_looked_for(auth: Authenticator, looked_up: list[bytes]) -> None:

@@ -90,7 +90,7 @@ async def test_running_instance_is_no_error(tmp_path: Path) -> None:
 
 
 async def test_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_DISK_BYTES", 1 << 62)
+    monkeypatch.setattr(doctor, "LEAST_BYTES", 1 << 62)
     assert (await verdicts(settings_of(tmp_path), "disk"))["disk"][0] is CheckVerdict.ERROR
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from broker.storage.backup import back_up
 from broker.storage.restore import restore
+from tests.gateway.test_calls import fails
 from tests.gateway.world import World, open_world
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -105,3 +106,30 @@ async def test_everybody_is_told_and_goes_on(world: World, own_migrated_dsn: str
         while not await vote(world, show, poll["id"], "three"):
             pass
     assert [await vote(world, show, poll["id"], name) for name in ("one", "three", "four")] == [0, 0, 1]
+
+
+async def test_connections_of_an_api_token_go_on(world: World, own_migrated_dsn: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.backup"
+    program = await world.program(access="private", projectId="own")
+    user = await world.join(token=await world.new_user("crew", "user", "own"))
+    made = await user.call("createApiToken", name="mixer")
+    viewer = await world.join(token=made["token"])
+    await viewer.call("subscribe", programId=program)
+    await back_up(own_migrated_dsn, path, "test")
+    later = await user.call("createApiToken", name="later")
+    unlucky = await world.join(token=later["token"])
+    await unlucky.call("subscribe", programId=program)
+    await restore(own_migrated_dsn, path, ["demo"], replace=True)
+
+    async with asyncio.timeout(_TOLD_S):
+        assert (await unlucky.next("unsubscribed"))["programId"] == program
+    assert (await fails(user, "getCurrentUser")).code == 401
+    assert (await fails(unlucky, "getCurrentUser")).code == 401
+    assert (await viewer.call("getCurrentUser"))["username"] == "crew"
+    await sign_in_again(world)
+    event = await publish(world, program)
+    async with asyncio.timeout(_TOLD_S):
+        while (await viewer.told.get())["params"].get("id") != event["id"]:
+            pass
+    again = await world.join(token=made["token"])
+    assert (await again.call("getCurrentUser"))["username"] == "crew"

@@ -21,7 +21,7 @@ from broker.images.key_locks import KeyLocks
 from broker.images.purges import PurgeBook, source_of
 from broker.images.renderer import Renderer
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
-from broker.images.sources import SourceConfig, SourceHead, Sources
+from broker.images.sources import SourceConfig, SourceHead, Sources, digest_of
 from broker.images.workers import KeptImage, WorkerConfig, Workers, _Worker
 from broker.limits.local_rates import LocalRate
 from broker.limits.rate_limits import Rate
@@ -171,7 +171,7 @@ async def open_stage(
     pool = CountedWorkers(workers or WorkerConfig(processes=1))
     found = Sources(
         fetcher,
-        DiskCache(directory / "sources", disk_bytes, SourceHead),
+        DiskCache(directory / "sources", disk_bytes, SourceHead, digest_of),
         KeyLocks(directory / "source-locks"),
         clock,
         sources or SourceConfig(),

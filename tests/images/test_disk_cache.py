@@ -1,8 +1,11 @@
 """The cache on disk: whole entries or none, a bound, and no trust in what lies there."""
 
+import hashlib
 import os
+import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -72,6 +75,63 @@ def test_an_entry_that_a_crash_of_the_machine_cut_off_is_a_miss(tmp_path: Path) 
         file.write_bytes(data)
         assert cache.read("a") is None, data
     file.write_bytes(whole)
+    assert cache.read("a") == (Head("x"), b"body")
+
+
+def body_of(cache: DiskCache[Head], opens: bool) -> bytes | None:
+    if opens:
+        opened = cache.open("a")
+        return None if opened is None else opened[1].read()
+    found = cache.read("a")
+    return None if found is None else found[1]
+
+
+@pytest.mark.parametrize("digest_of", [None, lambda head: head.name], ids=["checksum", "digest"])
+@pytest.mark.parametrize("opens", [False, True], ids=["read", "opened"])
+def test_a_damaged_entry_is_a_miss_removed_and_told(
+    tmp_path: Path, digest_of: Callable[[Head], str] | None, opens: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = DiskCache(tmp_path / "cache", 1 << 20, Head, digest_of)
+    cache.write("a", Head(hashlib.sha256(b"body").hexdigest()), b"body")
+    assert body_of(cache, opens) == b"body"
+    (file,) = files(tmp_path)
+    whole = file.read_bytes()
+    # The first four bytes are the name of the format.
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(4, len(whole))]
+    zeroed = [whole[:at] + bytes(len(whole) - at) for at in range(0, len(whole), 4)]
+    for damaged in flipped + zeroed:
+        file.write_bytes(damaged)
+        caplog.clear()
+        assert body_of(cache, opens) is None, damaged
+        assert [record.message for record in caplog.records] == ["image_cache_damaged"]
+        assert not files(tmp_path)
+
+
+def test_a_file_that_is_damaged_after_it_was_found_to_be_good_is_a_miss(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    cache.write("a", Head("x"), b"body")
+    for _ in range(2):
+        assert cache.open("a") is not None
+    (file,) = files(tmp_path)
+    with file.open("r+b") as opened:
+        opened.seek(-1, os.SEEK_END)
+        opened.write(b"!")
+    assert cache.open("a") is None
+
+
+def test_an_entry_of_another_version_is_a_miss_and_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = open_cache(tmp_path)
+    cache.write("a", Head("x"), b"body")
+    (file,) = files(tmp_path)
+    head = msgspec.msgpack.encode(Head("x"))
+    file.write_bytes(struct.pack(">IQ", len(head), 20) + head + bytes(20))  # as it was before checksums
+    assert cache.read("a") is None
+    assert cache.remove_where(lambda _: True) == 0
+    assert not caplog.records
+    assert file.exists()
+    cache.write("a", Head("x"), b"body")
     assert cache.read("a") == (Head("x"), b"body")
 
 

@@ -235,6 +235,58 @@ def test_an_error_is_told_and_kept_for_five_minutes(
     run(tmp_path, answer, work)
 
 
+def damage(directory: Path) -> None:
+    """Change a byte in the middle of each file, as a failing disk does."""
+    for path in directory.glob("*/*"):
+        body = bytearray(path.read_bytes())
+        body[-len(body) // 3] ^= 0xFF
+        path.write_bytes(body)
+
+
+def test_what_a_disk_has_damaged_is_made_again(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        url = upstream.url()
+        first = await stage.service.get(Asker("demo"), "w=50", url)
+        damage(tmp_path / "sources")
+        other_size = await stage.service.get(Asker("demo"), "w=100", url)
+        assert size_of(other_size) == (100, 75)
+        assert len(upstream.seen) == 2
+        damage(tmp_path / "results")
+        stage.service._memory.clear()
+        again = await stage.service.get(Asker("demo"), "w=50", url)
+        assert (again.body, again.is_hit) == (first.body, False)
+        assert len(upstream.seen) == 2
+
+    run(tmp_path, reply(200, SMALL), work)
+
+
+def test_a_kept_source_that_is_no_image_is_fetched_once_more(tmp_path: Path) -> None:
+    bodies = [SMALL[:-60], SMALL]
+
+    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await send(writer, 200, bodies.pop(0))
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        url = upstream.url()
+        assert isinstance(await fail(stage, "w=50", url), UnprocessableImage)
+        served = await stage.service.get(Asker("demo"), "w=100", url)
+        assert size_of(served) == (100, 75)
+        assert isinstance(await fail(stage, "w=50", url), UnprocessableImage)  # as is remembered
+        assert len(upstream.seen) == 2
+
+    run(tmp_path, answer, work)
+
+
+def test_many_sizes_of_what_is_no_image_are_two_fetches(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        for width in range(100, 1_100, 100):
+            error = await fail(stage, f"w={width}", upstream.url())
+            assert isinstance(error, UnprocessableImage)
+        assert len(upstream.seen) == 2
+
+    run(tmp_path, reply(200, SMALL[:-60]), work)
+
+
 def test_a_slow_server_is_a_timeout_over_all_hops(tmp_path: Path) -> None:
     async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.25)

@@ -58,6 +58,11 @@ class Bearer:
         )
 
     @property
+    def is_api_token(self) -> bool:
+        """Whether it is an API token as it is, whose state of credentials its holder's row says."""
+        return self.key_id is None
+
+    @property
     def ends_ms(self) -> int:
         """`expires_ms`, or a time that no clock reaches."""
         return NO_END_MS if self.expires_ms is None else self.expires_ms

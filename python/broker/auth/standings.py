@@ -109,7 +109,10 @@ class Standings:
             subject = (revocation.account, revocation.subject)
             if revocation.api_token_id is not None:
                 self._revoke_api_token(subject, revocation.api_token_id)
-            elif (self._newest.peek(subject) or -1) < revocation.valid_from_ms:
+                continue
+            newest = self._newest.peek(subject)
+            # A user that was gone is there again after a restore, which is told here.
+            if newest is None or newest == _NEVER or newest < revocation.valid_from_ms:
                 self._revoke(subject, revocation.valid_from_ms)
         self._position = position
         await self._reload()

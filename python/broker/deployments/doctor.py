@@ -8,7 +8,6 @@ import asyncio
 import importlib.metadata
 import os
 import resource
-import shutil
 import sys
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from broker import DISTRIBUTION, __version__
 from broker.clock import SystemClock
 from broker.deployments.data_dir import DirectoryInUse, claim
+from broker.deployments.disk_room import LEAST_BYTES, WARN_BYTES, find_room
 from broker.deployments.http_key_pair import read_certificate
 from broker.deployments.ports import require_free
 from broker.deployments.ray_internals.haproxy import find_haproxy
@@ -42,8 +42,6 @@ from broker.storage.maintenance import MaintenanceModes
 from broker.storage.migrations import pending
 
 _OLDEST_PYTHON = (3, 11)
-_DISK_BYTES = 1 << 30
-_DISK_WARN_BYTES = 10 << 30
 _DATABASE_S = 5.0
 _EXPIRY_WARN_S = 14 * 86_400  # as the alert BrokerCertificateExpires
 _CHECK_S = 150.0  # the embedded server may have to recover first
@@ -169,12 +167,11 @@ def _is_running(path: Path) -> bool:
 
 
 async def _disk(settings: Settings) -> tuple[CheckVerdict, str]:
-    path = settings.data_dir.absolute()
-    free = shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())).free
-    text = f"{free / (1 << 30):.1f} GiB free"
-    if free < _DISK_BYTES:
+    free_bytes = find_room(settings.data_dir)
+    text = f"{free_bytes / (1 << 30):.1f} GiB free"
+    if free_bytes < LEAST_BYTES:
         return CheckVerdict.ERROR, f"{text}; PostgreSQL needs at least 1 GiB"
-    return (CheckVerdict.WARNING if free < _DISK_WARN_BYTES else CheckVerdict.OK), text
+    return (CheckVerdict.WARNING if free_bytes < WARN_BYTES else CheckVerdict.OK), text
 
 
 async def _postgresql(settings: Settings) -> tuple[CheckVerdict, str]:

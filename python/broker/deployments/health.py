@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Collection, Mapping
 from broker.actors.link import Link, LinkLost, SlotLinks
 from broker.actors.placement import slot_name
 from broker.concurrency.tasks import failing
+from broker.deployments.disk_room import require_room
 from broker.errors import BrokerError, Unavailable
 from broker.owners.known_placement import KnownPlacement
 from broker.owners.placement import OWNER
@@ -48,6 +49,8 @@ class HealthChecks:
     async def _answering_database(self) -> None:
         async with self._database.connection() as connection:
             await connection.execute("SELECT 1")
+        # Reading goes on when nothing can be written any more.
+        await asyncio.to_thread(require_room, self._settings)
 
     async def _slots(self, kind: str, slots: int) -> None:
         """Each of a kind answers, and says that it has its slot."""

@@ -108,7 +108,7 @@ async def open_service(
     from broker.images.purges import PurgeBook, PurgeFollower
     from broker.images.renderer import find_renderer
     from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
-    from broker.images.sources import SourceConfig, SourceHead, Sources
+    from broker.images.sources import SourceConfig, SourceHead, Sources, digest_of
     from broker.images.workers import WorkerConfig, Workers
     from broker.limits.local_rates import LocalRate
     from broker.limits.rate_limits import Rate
@@ -153,7 +153,7 @@ async def open_service(
     book = PurgeBook(ImagePurges(database))
     known_faces = DiskCache(directory / "faces", share // _FACES_SHARE, FacesHead)
     results = DiskCache(directory / "results", share, ResultHead)
-    kept_sources = DiskCache(directory / "sources", share, SourceHead)
+    kept_sources = DiskCache(directory / "sources", share, SourceHead, digest_of)
     if not share:
         for cache in (known_faces, results, kept_sources):
             await asyncio.to_thread(cache.clear)  # what was kept before this setting

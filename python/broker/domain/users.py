@@ -71,6 +71,11 @@ class Principal:
         return self.role is None
 
     @property
+    def is_api_token(self) -> bool:
+        """Whether an API token was sent as it is, not exchanged for an access token."""
+        return self.api_token_id is not None and self.key_id is None
+
+    @property
     def ends_ms(self) -> int:
         """`expires_ms`, or a time that no clock reaches."""
         return NO_END_MS if self.expires_ms is None else self.expires_ms

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from broker._native import Server
@@ -290,12 +290,17 @@ class Gateway:
 
     def _revoke(self, account: str, subject: str, valid_from_ms: int) -> None:
         self._sessions.revoke(account, subject, valid_from_ms)
+        if self._sessions.are_in_question(account, subject):
+            self._run_refresh(self._sessions.look_up_again(account, subject))
 
     def _revoke_key(self, key_id: str) -> None:
         _log.warning("key_revoked", extra={"key": key_id, "sessions": self._sessions.revoke_key(key_id)})
 
     def _refresh(self, account: str, subject: str) -> None:
-        task = run_once("session refresh", self._sessions.refresh(account, subject))
+        self._run_refresh(self._sessions.refresh(account, subject))
+
+    def _run_refresh(self, refresh: Coroutine[Any, Any, None]) -> None:
+        task = run_once("session refresh", refresh)
         self._refreshes.add(task)
         task.add_done_callback(self._refreshes.discard)
 

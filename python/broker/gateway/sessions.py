@@ -9,6 +9,7 @@ distinct sets of projects, however many viewers come.
 """
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from broker.clock import Clock
 from broker.concurrency.caches import LruCache
 from broker.domain.permissions import READERS
 from broker.domain.users import Principal, Role
-from broker.errors import Unauthenticated, Unavailable
+from broker.errors import BrokerError, Unauthenticated, Unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Sessions:
         self._sessions: LruCache[int, Session] = LruCache(limit, on_eviction=lambda _, old: self._revoke(old))
         self._by_token: dict[tuple[str, str], Session] = {}
         self._by_subject: dict[tuple[str, str | None], set[int]] = {}
+        self._in_question: set[int] = set()
         self._reader_numbers: dict[_ReaderClass, int] = {}
         self._readers: dict[int, Principal] = {}
 
@@ -106,9 +108,12 @@ class Sessions:
         return self._replace(known, principal)
 
     def find(self, account: str, number: int) -> Session | None:
-        """The session, while its token is good; None for an anonymous caller."""
+        """The session, while its token is good; None for an anonymous caller.
+
+        One whose API token is being looked up again (see `revoke`) is none for that moment and is kept.
+        """
         session = self._sessions.get(number)
-        if session is None or session.principal.account != account:
+        if session is None or session.principal.account != account or number in self._in_question:
             return None
         if session.principal.ends_ms <= self._clock.now_ms():
             self._drop(session)
@@ -125,16 +130,48 @@ class Sessions:
     def revoke(self, account: str, subject: str, valid_from_ms: int) -> int:
         """End the sessions of `subject` whose tokens are for an earlier state than `valid_from_ms`.
 
+        API tokens are for no state: a changed password deletes them, and a restored backup has them with
+        another state of the same user. So the sessions that they opened are left in question, until
+        `look_up_again` has ended them or shown that they are good.
+
         Returns:
             How many sessions ended. Later tokens of the same user stay good.
         """
         ended = 0
         for session in self._of(account, subject):
             issued_for_ms = session.principal.valid_from_ms
-            if issued_for_ms is None or issued_for_ms < valid_from_ms:
-                self._revoke(session)
-                ended += 1
+            if issued_for_ms is not None and issued_for_ms >= valid_from_ms:
+                continue
+            if session.principal.is_api_token:
+                self._in_question.add(session.number)
+                continue
+            self._revoke(session)
+            ended += 1
         return ended
+
+    def are_in_question(self, account: str, subject: str) -> bool:
+        """Whether `look_up_again` has anything to do for `subject`."""
+        numbers = self._by_subject.get((account, subject), set())
+        return not self._in_question.isdisjoint(numbers)
+
+    async def look_up_again(self, account: str, subject: str) -> None:
+        """Settle which sessions of `subject` in question have API tokens that are good.
+
+        Where that cannot be found out now, they end, and their clients sign in again.
+        """
+        for session in self._of(account, subject):
+            if session.number not in self._in_question:
+                continue
+            principal = None
+            try:
+                with suppress(BrokerError):
+                    principal = await self._auth.authenticate(account, session.token)
+            finally:
+                if principal is None:
+                    self._revoke_if_held(session)
+            if principal is not None and not self._auth.is_revoked(principal):
+                self._replace(session, principal)
+            # Otherwise the next revocation has come meanwhile, and with it another look.
 
     def revoke_key(self, key_id: str) -> int:
         """End the sessions of all tokens that this key has signed; returns how many."""
@@ -150,6 +187,8 @@ class Sessions:
         and may read no longer ends; rights that grow count for subscriptions after the next log-in.
         """
         for session in self._of(account, subject):
+            if session.number in self._in_question:
+                continue
             if self._auth.is_revoked(session.principal):
                 self._revoke_if_held(session)
                 continue
@@ -178,6 +217,7 @@ class Sessions:
         """The session with the present rights of its token, while it is held."""
         if self._sessions.peek(session.number) is not session or principal == session.principal:
             return session
+        self._in_question.discard(session.number)
         before = session.principal
         session = replace(session, principal=principal, reader=self._reader_of(principal))
         self._sessions.replace(session.number, session)
@@ -225,6 +265,7 @@ class Sessions:
 
     def _drop(self, session: Session) -> None:
         self._sessions.pop(session.number)
+        self._in_question.discard(session.number)
         key = (session.principal.account, session.token)
         if self._by_token.get(key) is session:
             del self._by_token[key]

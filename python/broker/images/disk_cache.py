@@ -1,27 +1,44 @@
 """A cache directory that several processes share and that survives them.
 
-An entry is one file, named by the digest of its key: the lengths of its head and its body, the head in
-MessagePack, the body. It is written under another name and renamed, so a reader sees a whole entry or none.
-It is not synced: after a crash of the machine a file may be cut off, which its lengths tell. What cannot be
-read is a miss. When the directory has grown past its bound it is swept: the least recently used
-files go first, by their time of modification, which a use renews at most once in a minute.
+An entry is one file, named by the digest of its key: the format, the lengths of its head and its body, their
+checksums, the head in MessagePack, the body. It is written under another name and renamed, so a reader sees a
+whole entry or none. It is not synced: after a crash of the machine a file may be cut off or have zeros where
+nothing was written yet. The checksums tell that, and what a failing disk has changed: a damaged entry is a
+miss, is removed, and is a line of the log. When the directory has grown past its bound it is swept: the least
+recently used files go first, by their time of modification, which a use renews at most once in a minute.
+
+The checksum is CRC-32, which takes 6 us for 20 kB and 0.13 ms for 500 kB. A cache whose heads have the
+SHA-256 of their bodies uses that, so that writing costs nothing. Opening one costs 0.4 ms for 500 kB, unless
+this process has written the file or found it to be good, and nobody has changed it since.
 """
 
 import hashlib
+import logging
 import os
 import struct
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
 import msgspec
 
+from broker.concurrency.caches import LruCache
 from broker.images.body_files import BodyFile, write_all
 
-_LENGTHS = struct.Struct(">IQ")
+_log = logging.getLogger(__name__)
+
+_START = struct.Struct(">4sIIQI")  # format, checksum of what follows up to the body, and `_SIZES`
+_SIZES = struct.Struct(">IQI")  # lengths of head and body, checksum of the body
+_FORMAT = b"img2"  # an entry of another format is a miss
+_NOTHING = bytes(4)  # in its place, where the system has not written the file before a crash
+_BY_HEAD = 0  # instead of a body's checksum
+_PART_BYTES = 1 << 18  # read at a time, to be checked
+_MAX_GOOD = 10_000  # files known to be good, some 300 bytes each
 _MAX_HEAD_BYTES = 1 << 20
 _PARTIAL = ".partial"
 _ABANDONED_S = 3_600.0  # a partial file of a process that died
@@ -29,6 +46,7 @@ _RENEW_S = 60.0
 _SWEEP_SHARE = 16  # a sweep comes after so small a part of the bound was written, and frees it
 
 HeadT = TypeVar("HeadT", bound=msgspec.Struct)
+BodyT = TypeVar("BodyT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +66,20 @@ class DiskCache(Generic[HeadT]):
         max_bytes: of all entries together; exceeded by a sixteenth at most in each process. With 0 nothing is
             kept, and nothing that was kept is found.
         kind: what heads are; a file that holds another one is a miss.
+        digest_of: the SHA-256 of a body, in hexadecimal, of heads that have it.
     """
 
-    def __init__(self, directory: Path, max_bytes: int, kind: type[HeadT]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        max_bytes: int,
+        kind: type[HeadT],
+        digest_of: Callable[[HeadT], str] | None = None,
+    ) -> None:
         self._directory = directory
+        self._digest_of = digest_of
+        self._good: LruCache[Path, tuple[int, int]] = LruCache(_MAX_GOOD)
+        self._good_lock = threading.Lock()
         self._max_bytes = max_bytes
         self._decoder = msgspec.msgpack.Decoder(kind)
         self._written_bytes = 0
@@ -63,13 +91,7 @@ class DiskCache(Generic[HeadT]):
         Args:
             admit: called with the size of a body before it is read; raises to refuse it.
         """
-        found = self.open(key, admit)
-        if found is None:
-            return None
-        try:
-            return found[0], found[1].read()
-        except OSError:
-            return None
+        return self._find(key, admit, self._read_body)
 
     def open(self, key: str, admit: Callable[[int], None] | None = None) -> tuple[HeadT, BodyFile] | None:
         """The entry under a key with its body still on disk, or None.
@@ -77,23 +99,7 @@ class DiskCache(Generic[HeadT]):
         Args:
             admit: called with the size of the body; raises to refuse it.
         """
-        if not self._max_bytes:
-            return None
-        path = self._path(key)
-        try:
-            with path.open("rb") as file:
-                head_bytes, body_bytes = _LENGTHS.unpack(file.read(_LENGTHS.size))
-                offset = _LENGTHS.size + head_bytes
-                if os.fstat(file.fileno()).st_size != offset + body_bytes:
-                    return None
-                kept = self._decoder.decode(file.read(head_bytes))
-                if admit is not None:
-                    admit(body_bytes)
-                body = BodyFile(os.dup(file.fileno()), offset, body_bytes)
-        except (OSError, struct.error, msgspec.MsgspecError):
-            return None
-        self._renew(path)
-        return kept, body
+        return self._find(key, admit, self._open_body)
 
     def has(self, key: str) -> bool:
         """Whether there is an entry under a key, whatever it holds.
@@ -118,7 +124,10 @@ class DiskCache(Generic[HeadT]):
             return None
         with suppress(OSError), self._written(key, head, parts) as (partial, offset):
             # By itself, since who writes could change what it has written.
-            return BodyFile(os.open(partial, os.O_RDONLY | os.O_CLOEXEC), offset, sum(map(len, parts)))
+            descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+            body = BodyFile(descriptor, offset, sum(map(len, parts)))
+            self._note_good(self._path(key), descriptor)
+            return body
         return None
 
     @contextmanager
@@ -130,7 +139,8 @@ class DiskCache(Generic[HeadT]):
         encoded = msgspec.msgpack.encode(head)
         assert len(encoded) <= _MAX_HEAD_BYTES, "heads are made by us"
         body_bytes = sum(map(len, parts))
-        start = _LENGTHS.pack(len(encoded), body_bytes) + encoded
+        sizes = len(encoded), body_bytes, _BY_HEAD if self._digest_of else _crc(parts)
+        start = _START.pack(_FORMAT, _crc((_SIZES.pack(*sizes), encoded)), *sizes) + encoded
         path = self._path(key)
         partial = path.with_name(f"{os.urandom(8).hex()}{_PARTIAL}")
         try:
@@ -195,14 +205,98 @@ class DiskCache(Generic[HeadT]):
         for path in self._directory.glob("*/*"):
             if path.suffix == _PARTIAL:
                 continue
-            with suppress(OSError, struct.error, msgspec.MsgspecError):
-                with path.open("rb") as file:
-                    head_bytes, _ = _LENGTHS.unpack(file.read(_LENGTHS.size))
-                    head = self._decoder.decode(file.read(head_bytes))
+            with suppress(OSError, _OtherFormat):
+                try:
+                    with path.open("rb") as file:
+                        head = self._read_entry(file).head
+                except _Damaged as damage:
+                    self._discard(path, damage)
+                    continue
                 if is_gone(head):
                     path.unlink()
                     removed += 1
         return removed
+
+    def _find(
+        self,
+        key: str,
+        admit: Callable[[int], None] | None,
+        take: "Callable[[Path, BinaryIO, _Entry[HeadT]], BodyT]",
+    ) -> tuple[HeadT, BodyT] | None:
+        """An entry whose body `take` has found to be good, or None."""
+        if not self._max_bytes:
+            return None
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                entry = self._read_entry(file)
+                if admit is not None:
+                    admit(entry.body_bytes)
+                body = take(path, file, entry)
+        except (OSError, _OtherFormat):
+            return None
+        except _Damaged as damage:
+            self._discard(path, damage)
+            return None
+        self._renew(path)
+        return entry.head, body
+
+    def _read_entry(self, file: BinaryIO) -> "_Entry[HeadT]":
+        """What comes before the body. Raises _Damaged, _OtherFormat."""
+        start = file.read(_START.size)
+        if start[: len(_FORMAT)] not in (_FORMAT, _NOTHING) and len(start) == _START.size:
+            raise _OtherFormat
+        try:
+            _, head_checksum, head_bytes, body_bytes, checksum = _START.unpack(start)
+            offset = _START.size + head_bytes
+            if os.fstat(file.fileno()).st_size != offset + body_bytes:
+                raise _Damaged("length")
+            encoded = file.read(head_bytes)
+            if _crc((start[-_SIZES.size :], encoded)) != head_checksum:
+                raise _Damaged("head")
+            return _Entry(self._decoder.decode(encoded), offset, body_bytes, checksum)
+        except struct.error:
+            raise _Damaged("length") from None
+        except msgspec.MsgspecError:
+            raise _OtherFormat from None  # as it was written, by another version
+
+    def _read_body(self, _path: Path, file: BinaryIO, entry: "_Entry[HeadT]") -> bytes:
+        # Not by the file object, which would copy what it has read ahead.
+        body = os.pread(file.fileno(), entry.body_bytes, entry.offset)
+        self._check(entry, (body,))
+        return body
+
+    def _open_body(self, path: Path, file: BinaryIO, entry: "_Entry[HeadT]") -> BodyFile:
+        body = BodyFile(os.dup(file.fileno()), entry.offset, entry.body_bytes)
+        with self._good_lock:
+            is_good = self._good.get(path) == _version(file.fileno())
+        if not is_good:
+            self._check(entry, _read_parts(file.fileno(), entry.offset))
+            self._note_good(path, file.fileno())
+        return body
+
+    def _note_good(self, path: Path, descriptor: int) -> None:
+        version = _version(descriptor)
+        with self._good_lock:
+            self._good.put(path, version)
+
+    def _check(self, entry: "_Entry[HeadT]", parts: Iterable[bytes]) -> None:
+        """Raise _Damaged where a body is not the one that was written."""
+        if self._digest_of is None:
+            is_same = _crc(parts) == entry.checksum
+        else:
+            digest = hashlib.sha256()
+            for part in parts:
+                digest.update(part)
+            is_same = digest.hexdigest() == self._digest_of(entry.head)
+        if not is_same:
+            raise _Damaged("body")
+
+    def _discard(self, path: Path, damage: "_Damaged") -> None:
+        # A whole one may have come in its place meanwhile, which is a miss then, and no harm.
+        with suppress(OSError):
+            path.unlink()
+        _log.warning("image_cache_damaged", extra={"file": str(path), "part": str(damage)})
 
     def _path(self, key: str) -> Path:
         digest = hashlib.sha256(key.encode()).hexdigest()
@@ -212,6 +306,43 @@ class DiskCache(Generic[HeadT]):
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - _RENEW_S:
                 os.utime(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[HeadT]):
+    """What comes before a body in its file, and where in the file that begins."""
+
+    head: HeadT
+    offset: int
+    body_bytes: int
+    checksum: int
+
+
+class _Damaged(Exception):
+    """A file is not as it was written; the text says where."""
+
+
+class _OtherFormat(Exception):
+    """A file is of another version of the broker."""
+
+
+def _version(descriptor: int) -> tuple[int, int]:
+    """Whoever changes a file in its place changes its time; a new file has another number (inode)."""
+    status = os.fstat(descriptor)
+    return status.st_ino, status.st_mtime_ns
+
+
+def _read_parts(descriptor: int, offset: int) -> Iterator[bytes]:
+    while part := os.pread(descriptor, _PART_BYTES, offset):
+        offset += len(part)
+        yield part
+
+
+def _crc(parts: Iterable[bytes]) -> int:
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
 def _create(path: Path) -> int:

@@ -367,7 +367,7 @@ class ImageService:
             head, body = kept
         else:
             self.counts.misses += 1
-            head, body = await self._make(origin, asker, found.source, options)
+            found, (head, body) = await self._make_of(found, origin, asker, options, url, rules.hosts)
         head = msgspec.structs.replace(
             head,
             made_time=self._made_time(head, found),
@@ -378,6 +378,22 @@ class ImageService:
         self._remember(key, (head, body))
         await asyncio.to_thread(self._write_result, key, head, body)
         return _served((head, body), is_hit=is_hit)
+
+    async def _make_of(
+        self, found: FoundSource, origin: Origin, asker: Asker, options: Options, url: str, hosts: HostRules
+    ) -> tuple[FoundSource, tuple[ResultHead, bytes]]:
+        """A result and the source that it was made of: another one where a kept one cannot be decoded."""
+        try:
+            return found, await self._make(origin, asker, found.source, options)
+        except DecoderEnded:  # which is remembered of the source, and costs much
+            raise
+        except UnprocessableImage:
+            another = None
+            if found.is_kept:
+                another = await self.sources.get_another(asker, url, hosts, found.source)
+            if another is None:
+                raise
+        return another, await self._make(origin, asker, another.source, options)
 
     def _made_time(self, head: ResultHead, found: FoundSource) -> float:
         """From when a result is fresh; for a shorter time where a better one may be had soon."""

@@ -88,6 +88,11 @@ class SourceHead(msgspec.Struct, frozen=True):
     hops: tuple[Hop, ...] = ()
 
 
+def digest_of(head: SourceHead) -> str:
+    """What the bytes of a kept source are checked by."""
+    return head.digest
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Source:
     """A source image; its bytes count as held for as long as this object lives. `digest` names them.
@@ -105,11 +110,13 @@ class FoundSource:
 
     Attributes:
         is_stale: whether it is older than it should be, because a server fails.
+        is_kept: whether it was on disk before.
     """
 
     source: Source
     hops: tuple[Hop, ...]
     is_stale: bool = False
+    is_kept: bool = True
 
 
 class Sources:
@@ -147,6 +154,7 @@ class Sources:
         self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
         self._all = Turns(config.fetches, waiting)
         self._failing: TtlCache[str, bool] = TtlCache(clock, config.retry_s, _FAILING_SOURCES)
+        self._replaced: TtlCache[str, bool] = TtlCache(clock, config.retry_s, _FAILING_SOURCES)
         self.memory = Shares(config.memory_bytes, "too many images are being processed")
         self.fetched = 0
 
@@ -166,6 +174,22 @@ class Sources:
         return await self._single_flight.run(
             (key, origin.number, rules), lambda: self._load(wanted), (Unavailable,)
         )
+
+    async def get_another(
+        self, asker: Asker, url: str, rules: HostRules, failed: Source
+    ) -> FoundSource | None:
+        """The source in place of a kept one that cannot be decoded; None where it would be the same again.
+
+        What was kept is removed and fetched again, once in `retry_s`: whoever asks for many sizes of an image
+        that is broken at its server does not have it fetched for each. Raises as `get` does.
+        """
+        key = _key(asker.account, url)
+        is_first = key not in self._replaced
+        if is_first:
+            self._replaced.put(key, True)
+            await asyncio.to_thread(self._cache.remove, key)
+        found = await self.get(asker, url, rules)
+        return found if is_first or found.source.digest != failed.digest else None
 
     def allows(self, hops: tuple[Hop, ...]) -> bool:
         """Whether what came over these servers might be fetched by this process; not where none is known."""
@@ -255,7 +279,7 @@ class Sources:
                 answered = UpstreamFailed(f"the upstream answers {fetched.status}")
                 raise _Failing(answered) if fetched.status in _PASSING else answered
             source = count.keep(await asyncio.to_thread(self._take_over, wanted, fetched))
-            return FoundSource(source, fetched.hops)
+            return FoundSource(source, fetched.hops, is_kept=False)
 
     def _take_over(self, wanted: "_Wanted", fetched: Fetched) -> Source:
         """The source of a reply, which is kept. Blocks. Raises Unavailable."""

@@ -60,6 +60,9 @@ MEMORY_FREE = _gauge(
     "broker_node_memory_available_bytes", "Memory of the machine that is available to new work."
 )
 MEMORY = _gauge("broker_node_memory_bytes", "Memory of the machine.")
+DISK_FREE = _gauge(
+    "broker_disk_free_bytes", "Free bytes of the disk with the data directory, for users other than root."
+)
 READY = _gauge(
     "broker_ready",
     "1 for a part of `/readyz` that is `ok`, otherwise 0: `database`, `owners`, `counters`,"
@@ -261,7 +264,8 @@ IMAGES_UP = _gauge(
 )
 
 CATALOGUE = (
-    UP, INFO, START, CPU, RESIDENT, FILES, FILES_MAX, MEMORY_FREE, MEMORY, READY, MAINTENANCE, LAG,
+    UP, INFO, START, CPU, RESIDENT, FILES, FILES_MAX, MEMORY_FREE, MEMORY, DISK_FREE, READY,
+    MAINTENANCE, LAG,
     OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, QUOTA_REFUSALS, TASK_RESTARTS, HTTP_RESPONSES,
     HTTP_REQUESTS, HTTP_WAITING, COMMIT_SECONDS, WRITE_SECONDS, HAND_OVER_SECONDS, COMMITTED, DOUBTS,
     LOSSES, GENERATION, QUEUE,

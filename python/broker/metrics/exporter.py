@@ -117,6 +117,8 @@ class Exporter:
         for name, definition in (b"MemTotal:", catalogue.MEMORY), (b"MemAvailable:", catalogue.MEMORY_FREE):
             kilobytes = memory.partition(name)[2].split(maxsplit=1)[0]
             yield Sample(definition.name, (), int(kilobytes) * 1024)
+        disk = os.statvfs(self._directory)
+        yield Sample(catalogue.DISK_FREE.name, (), disk.f_bavail * disk.f_frsize)
 
 
 def _listen(directory: Path, name: str) -> socket.socket:

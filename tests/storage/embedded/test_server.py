@@ -14,6 +14,7 @@ import pytest
 from broker import timers
 from broker.setup_error import SetupError
 from broker.storage.embedded import process
+from broker.storage.embedded import server as embedded
 from broker.storage.embedded.server import EmbeddedPostgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -67,6 +68,48 @@ async def until(condition: Callable[[], object], timeout_s: float = 20) -> None:
 def processes_in(data: Path) -> list[str]:
     numbers = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [number for number in numbers if process.works_in(int(number), data)]
+
+
+async def test_its_log_has_no_statements_and_no_values(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path)
+    await server.start()
+    try:
+        await run(server.dsn, "CREATE TABLE t (name text PRIMARY KEY)")
+        await run(server.dsn, "INSERT INTO t VALUES ('kim')")
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await run(server.dsn, "INSERT INTO t VALUES ('kim')")
+    finally:
+        await server.stop()
+    text = (tmp_path / "server.log").read_text()
+    assert "duplicate key value" in text
+    assert "kim" not in text
+    assert "STATEMENT" not in text
+
+
+async def test_its_log_is_bounded_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "LOG_BYTES", 10_000)
+    monkeypatch.setattr(embedded, "_WATCH_S", 0.05)
+    server = EmbeddedPostgres(tmp_path)
+    await server.start()
+    supervising = asyncio.create_task(server.supervise())
+    log, before = tmp_path / "server.log", tmp_path / "server.log.1"
+    try:
+        for _ in range(2):
+            before.unlink(missing_ok=True)
+            await run(
+                server.dsn,
+                "DO $$ BEGIN FOR n IN 1..200 LOOP RAISE WARNING '%', repeat('x', 100); END LOOP; END $$",
+            )
+            await until(lambda: before.exists() and log.stat().st_size < 10_000)
+            assert before.stat().st_size > 10_000
+            assert before.stat().st_mode & 0o777 == 0o600
+    finally:
+        supervising.cancel()
+        await asyncio.gather(supervising, return_exceptions=True)
+        await server.stop()
+    # The server goes on at the beginning of the file, without a gap.
+    assert "\0" not in log.read_text()
+    assert "shut down" in log.read_text()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has timers that may be late")

@@ -12,5 +12,5 @@ A directory looks like this::
         users         held, shared, by every user for as long as it uses the server
         data/         the cluster, for the user that the server runs as
         run/          the socket, unless its path would be too long
-        server.log
+        server.log    what the server reports; `server.log.1` is the part before
 """

@@ -7,6 +7,7 @@ the orphans of a postmaster that was killed, which may still write for a moment.
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -23,7 +24,8 @@ _POLL_S = 0.01
 _START_S = 120.0  # recovery after a crash reads the log since the last checkpoint
 _FAST_STOP_S = 8.0
 _HARD_STOP_S = 3.0
-_LOG_BYTES = 8 << 20
+LOG_BYTES = 8 << 20
+"""Of the log that is written; as much is kept of the one before."""
 _PROC = Path("/proc")
 
 _CHILDREN: dict[int, "subprocess.Popen[bytes]"] = {}
@@ -100,8 +102,7 @@ def start(
     Raises:
         SetupError: it ended or was not ready in time; with the last line of its log.
     """
-    if log.exists() and log.stat().st_size > _LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
+    bound_log(log)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     with (
         open(log, "ab", opener=lambda path, _: os.open(path, flags, 0o600)) as output,
@@ -121,6 +122,21 @@ def start(
     _CHILDREN[child.pid] = child
     await_ready(data, log, child.pid)
     return child.pid
+
+
+def bound_log(log: Path) -> None:
+    """Put what the log has aside once it is too large; `.1` is replaced. Blocks. On a full disk it is lost.
+
+    The server keeps the file open and appends, so it is copied and emptied in its place. What the server
+    writes in between, some microseconds, is lost.
+    """
+    with suppress(OSError):
+        if log.stat().st_size <= LOG_BYTES:
+            return
+        try:
+            shutil.copy(log, log.with_suffix(".log.1"))
+        finally:
+            os.truncate(log, 0)
 
 
 def await_ready(data: Path, log: Path, pid: int) -> None:

@@ -80,13 +80,14 @@ class EmbeddedPostgres:
         return self.dsn
 
     async def supervise(self) -> None:
-        """Start the server again whenever it dies, until cancelled."""
+        """Start the server again whenever it dies, and bound its log, until cancelled."""
         delays = Delays(_RETRY)
         while True:
             pid = self.pid
             if pid is not None:
                 delays.reset()
                 await process.wait_for_end(pid, _WATCH_S, _POLL_S)
+                await asyncio.to_thread(process.bound_log, self._log)
                 continue
             _log.warning("postgres_died")
             try:
