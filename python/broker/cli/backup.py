@@ -2,13 +2,14 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
 from broker import __version__
 from broker.cli.administration import DatabaseOptions, open_dsn
-from broker.cli.output import transfer_bar, write_json, write_line
+from broker.cli.output import json_line, transfer_bar, write_line, write_notice
+from broker.cli.output_file import is_standard_output, open_output
 from broker.cli.remote import JsonOption
 from broker.storage.backup import RowCounts, back_up
 from broker.storage.restore import restore as restore_accounts
@@ -21,7 +22,10 @@ AccountsOption = Annotated[
 def backup(
     file: Annotated[
         Path,
-        typer.Argument(dir_okay=False, help="File to write. It holds secrets, and only you may read it."),
+        typer.Argument(
+            dir_okay=False,
+            help="File to write; - is standard output. It holds secrets, and only you may read it.",
+        ),
     ],
     account: AccountsOption = None,
     *,
@@ -34,13 +38,16 @@ def backup(
     """
     settings = database.settings()
 
-    async def run() -> tuple[RowCounts, int]:
+    async def run(target: BinaryIO) -> tuple[RowCounts, int]:
         async with open_dsn(settings) as dsn:
             with transfer_bar(f"writing {file.name}", None) as meter:
-                return await back_up(dsn, file, __version__, account or (), meter.update)
+                return await back_up(dsn, target, __version__, account or (), meter.update)
 
-    counts, size = asyncio.run(run())
-    _show(counts, json, {"bytes": size})
+    # Before an event loop, which a FIFO that nobody reads yet would block.
+    with open_output(file, mode=0o600) as target:
+        counts, size = asyncio.run(run(target))
+    # Standard output may be the backup.
+    _show(counts, json, {"bytes": size}, is_told_apart=is_standard_output(file))
 
 
 def restore(
@@ -72,13 +79,14 @@ def restore(
     _show(asyncio.run(run()), json, {})
 
 
-def _show(counts: RowCounts, json: bool, more: dict[str, int]) -> None:
-    """What was written or restored, by account."""
+def _show(counts: RowCounts, json: bool, more: dict[str, int], *, is_told_apart: bool = False) -> None:
+    """What was written or restored, by account; apart is on standard error."""
+    write = write_notice if is_told_apart else write_line
     if json:
-        write_json({"accounts": counts, **more})
+        write(json_line({"accounts": counts, **more}))
         return
     for name, rows in counts.items():
-        write_line(
+        write(
             f"{name}  {rows['programs']} programs, {rows['events']} events, {rows['answer_polls']} polls,"
             f" {rows['users']} users; {sum(rows.values())} rows"
         )

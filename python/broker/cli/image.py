@@ -1,6 +1,5 @@
 """`broker image`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import httpx
 import typer
 
 from broker.cli.output import write_line
+from broker.cli.output_file import open_output
 from broker.cli.remote import UrlOption, find_url
 from broker.client.address import LOOPBACK, account_of, is_local_name
 from broker.client.connection_pool import parse_base_url
@@ -35,11 +35,9 @@ def image(
     reply = httpx.get(sent, headers={"host": target.netloc.decode()}, timeout=_WAIT_S)
     if reply.status_code != 200:
         raise ValueError(_reason(reply))
-    if str(output) == "-":
-        sys.stdout.buffer.write(reply.content)
-        sys.stdout.buffer.flush()
-    else:
-        output.write_bytes(reply.content)
+    is_text = reply.headers.get("content-type", "").startswith("application/json")  # of `f=json`
+    with open_output(output, is_text=is_text) as file:
+        file.write(reply.content)
 
 
 def _reason(reply: httpx.Response) -> str:

@@ -1,7 +1,6 @@
 """`broker import` and `broker export`."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -10,6 +9,7 @@ import orjson
 import typer
 
 from broker.cli.output import transfer_bar, write_json, write_line
+from broker.cli.output_file import STANDARD_OUTPUT, open_output
 from broker.cli.remote import JsonOption, ProgramId, Remote
 from broker.client import Imported
 
@@ -53,8 +53,8 @@ def import_(
 def export(
     program: ProgramId,
     file: Annotated[
-        Path | None, typer.Argument(dir_okay=False, help="File to write; standard output by default.")
-    ] = None,
+        Path, typer.Argument(dir_okay=False, help="File to write; - is standard output, the default.")
+    ] = STANDARD_OUTPUT,
     ndjson: Annotated[bool, typer.Option("--ndjson", help="Write one event per line.")] = False,
     *,
     remote: Remote,
@@ -70,16 +70,9 @@ def export(
                     done += len(chunk)
                     meter.update(done)
 
-    if file is None:
-        asyncio.run(run(sys.stdout.buffer))
-        return
-    part = file.with_name(f"{file.name}.part")
-    try:
-        with part.open("wb") as target:
-            asyncio.run(run(target))
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    # Before an event loop, which a FIFO that nobody reads yet would block.
+    with open_output(file, is_text=True) as target:
+        asyncio.run(run(target))
 
 
 def read_lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ What is in it is said in `broker.storage.account_tables`, its format in `broker.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import BinaryIO
 
 import asyncpg
 
@@ -27,12 +27,12 @@ _SCHEMA = "SELECT max(version) FROM schema_migrations"
 
 async def back_up(
     dsn: str,
-    path: Path,
+    raw: BinaryIO,
     product: str,
     accounts: Sequence[str] = (),
     progress: Callable[[int], None] = lambda _bytes: None,
 ) -> tuple[RowCounts, int]:
-    """Write a backup.
+    """Write a backup to an open file, which has part of one if this fails.
 
     Args:
         product: the version of the broker, for the file's header.
@@ -44,19 +44,16 @@ async def back_up(
 
     Raises:
         NotFound: there is no such account.
-        Unavailable: the database went away; then there is no file.
-        OSError: the file cannot be written; then there is none.
+        Unavailable: the database went away.
+        OSError: the file cannot be written.
     """
-    writer = BackupWriter(path)
-    try:
-        async with (
-            long_connection(dsn, _NAME) as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
-            counts = await _write(connection, writer, product, accounts, progress)
-        return counts, writer.close()
-    finally:
-        writer.abandon()
+    writer = BackupWriter(raw)
+    async with (
+        long_connection(dsn, _NAME) as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        counts = await _write(connection, writer, product, accounts, progress)
+    return counts, writer.close()
 
 
 async def _write(
