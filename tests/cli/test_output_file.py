@@ -3,6 +3,8 @@
 import errno
 import os
 import pty
+import resource
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -101,3 +103,30 @@ def test_standard_output_has_several_names(
     write(Path(name))
     assert capfdbinary.readouterr().out == NEW
     assert names(tmp_path) == ["link"]
+
+
+def test_full_disk_leaves_nothing_and_is_named(tmp_path: Path) -> None:
+    """The last bytes are written when the file is closed, which fails as well."""
+    path = tmp_path / "a"
+    path.write_bytes(OLD)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(OSError, match=f"File too large: '{path}'"), open_output(path) as target:
+            target.write(bytes(100))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, previous)
+    assert path.read_bytes() == OLD
+    assert names(tmp_path) == ["a"]
+
+
+def test_writing_that_fails_is_named(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(BrokenPipeError) as told, open_output(fifo) as target:
+        os.close(reader)
+        target.write(NEW)
+    assert told.value.filename == str(fifo)

@@ -1,12 +1,13 @@
 """Where a command writes a file: the whole of it or nothing, or to standard output, a FIFO or a device."""
 
+import io
 import os
 import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 STANDARD_OUTPUT = Path("-")
 _BUFFER_BYTES = 1 << 20
@@ -68,7 +69,22 @@ def _refuse_terminal(is_terminal: bool, is_text: bool) -> None:
 def _open_special(path: Path) -> BinaryIO:
     """Open it for writing as it is; that of a FIFO waits until somebody reads."""
     # Without O_CREAT, which the system refuses for FIFOs of others in directories that all may write to.
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY), "wb", _BUFFER_BYTES)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    return io.BufferedWriter(_NamedFile(descriptor, path), _BUFFER_BYTES)
+
+
+class _NamedFile(io.FileIO):
+    """A file whose errors say its name."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        super().__init__(descriptor, "wb")
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
 
 @contextmanager
@@ -78,7 +94,8 @@ def _open_part(path: Path, mode: int) -> Iterator[BinaryIO]:
     part.unlink(missing_ok=True)  # its mode could be another
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        with os.fdopen(descriptor, "wb", _BUFFER_BYTES) as raw:
+        # What is left in the buffer is written by `close`, which closes the file also when that fails.
+        with io.BufferedWriter(_NamedFile(descriptor, path), _BUFFER_BYTES) as raw:
             yield raw
             raw.flush()
             os.fsync(raw.fileno())
