@@ -14,6 +14,7 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from broker.cli.main import run
 from broker.errors import Conflict, NotFound
 from broker.storage.account_tables import ACCOUNT_TABLES, SHARED
 from broker.storage.backup import back_up
-from broker.storage.backup_file import BackupError, verify
+from broker.storage.backup_file import BackupError, BackupWriter, verify
 from broker.storage.restore import restore
 from tests.storage.full_account import fill_account, rows_of
 
@@ -311,7 +312,9 @@ def test_commands_write_and_read(
     assert told["bytes"] == path.stat().st_size
     assert path.stat().st_mode & 0o777 == 0o600
     assert run(["restore", str(path), "--database-url", own_migrated_dsn]) == 0
-    assert "arena  2 programs, 2 events, 2 polls, 1 users" in capsys.readouterr().out
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("arena  2 programs, 2 events, 2 polls, 1 users; ")
+    assert last == f"restored 1 account from {path}, {path.stat().st_size:,} bytes"
     assert run(["restore", str(path), "--database-url", own_migrated_dsn]) == 1
     assert "--replace" in capsys.readouterr().err
     path.write_bytes(path.read_bytes()[:-20])
@@ -351,5 +354,29 @@ def test_backup_on_standard_output_is_nothing_but_the_backup(
     assert run(["backup", "-", "--database-url", source]) == 0
     told = capfdbinary.readouterr()
     assert verify(Path("-"), io.BytesIO(told.out)).accounts == ["arena", "other"]
-    assert b"arena  2 programs" in told.err
+    *accounts, last = told.err.decode().splitlines()
+    assert [line.split()[0] for line in accounts] == ["arena", "other"]
+    assert last == f"backup of 2 accounts in -, {len(told.out):,} bytes"
     assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+def test_backup_of_no_account_fails(
+    own_migrated_dsn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["backup", str(tmp_path / "a"), "--database-url", own_migrated_dsn]) == 1
+    assert "error: the database has no account" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+async def test_backup_without_accounts_is_not_restored(
+    saved: Path, tmp_path: Path, own_migrated_dsn: str
+) -> None:
+    path = tmp_path / "empty.backup"
+    with saved.open("rb") as raw:
+        header = verify(saved, raw)
+    with path.open("wb") as raw:
+        writer = BackupWriter(raw)
+        writer.begin(replace(header, accounts=[]))
+        writer.close()
+    with pytest.raises(NotFound, match=f"{path} has no account"):
+        await restore(own_migrated_dsn, path)

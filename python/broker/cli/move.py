@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.administration import DatabaseOptions, open_dsn
+from broker.cli.administration import DatabaseOptions, open_dsn, require_database
 from broker.cli.output import transfer_bar, write_json, write_line
 from broker.cli.remote import JsonOption
 from broker.deployments.data_dir import claim
@@ -25,6 +25,7 @@ def move(
     start the product with the new database as BROKER_DATABASE_URL: viewers go on where they were.
     """
     settings = database.settings()
+    require_database(settings)  # before its directory is claimed, which would make that
 
     async def run() -> dict[str, int]:
         async with AsyncExitStack() as stack:

@@ -43,17 +43,20 @@ async def back_up(
         The rows of each account and table, and the size of the file in bytes.
 
     Raises:
-        NotFound: there is no such account.
+        NotFound: there is no such account, or none at all.
         Unavailable: the database went away.
         OSError: the file cannot be written.
     """
     writer = BackupWriter(raw)
-    async with (
-        long_connection(dsn, _NAME) as connection,
-        connection.transaction(isolation="repeatable_read", readonly=True),
-    ):
-        counts = await _write(connection, writer, product, accounts, progress)
-    return counts, writer.close()
+    try:
+        async with (
+            long_connection(dsn, _NAME) as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            counts = await _write(connection, writer, product, accounts, progress)
+        return counts, writer.close()
+    finally:
+        writer.abandon()
 
 
 async def _write(
@@ -67,6 +70,8 @@ async def _write(
     for name in accounts:
         if name not in known:
             raise NotFound(f"there is no account {name}")
+    if not known:
+        raise NotFound("the database has no account; is it the right one?")
     wanted = [name for name in known if not accounts or name in accounts]
     schema = await connection.fetchval(_SCHEMA)
     writer.begin(BackupHeader(schema, product, await connection.fetchval(_NOW), wanted))

@@ -95,6 +95,10 @@ class BackupWriter:
         self._gzip.close()
         return self._raw.written_bytes
 
+    def abandon(self) -> None:
+        """Write nothing more; the compression would, when it is collected. Without effect after `close`."""
+        self._raw.is_abandoned = True
+
     def _line(self, fields: dict[str, Any]) -> None:
         self._add(orjson.dumps(fields) + b"\n")
 
@@ -110,8 +114,11 @@ class _Counted(io.RawIOBase):
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
         self.written_bytes = 0
+        self.is_abandoned = False
 
     def write(self, data: Any) -> int:
+        if self.is_abandoned:
+            return len(data)
         size = self._raw.write(data)
         self.written_bytes += size
         return size
