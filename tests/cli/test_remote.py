@@ -65,6 +65,24 @@ async def test_failed_export_leaves_no_file(
     assert capsys.readouterr().err.startswith("error: 404 not_found")
 
 
+@pytest.mark.parametrize("content", [b"", b"\n \r\n"])
+async def test_file_of_lines_without_an_event_deletes_nothing(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    empty, none = tmp_path / "empty.ndjson", tmp_path / "none.json"
+    empty.write_bytes(content)
+    none.write_bytes(b'{"events": []}')
+    async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
+        await client.programs.create("final", "The final")
+        await client.publish("final", "A#b")
+    assert await _run("import", "final", str(empty), *options) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {empty} has no event")
+    assert error.count("\n") == 1
+    assert await _run("import", "final", str(none), *options) == 0
+    assert capsys.readouterr().out == "0 events imported, 1 deleted\n"
+
+
 async def test_export_follows_links_and_writes_to_a_fifo(options: list[str], tmp_path: Path) -> None:
     async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
         await client.programs.create("final", "The final")

@@ -76,7 +76,12 @@ def export(
 
 
 def read_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """The events of a file with one a line, empty ones passed over. Raises ValueError naming the line."""
+    """The events of a file with one a line, empty ones passed over.
+
+    Raises:
+        ValueError: names the line; or there is no event, as in a file that another program failed to write.
+    """
+    is_empty = True
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -87,4 +92,9 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"{file}, line {number}: invalid JSON: {error}") from None
             if not isinstance(event, dict):
                 raise ValueError(f"{file}, line {number}: must be a JSON object")
+            is_empty = False
             yield event
+    if is_empty:
+        raise ValueError(
+            f'{file} has no event; to delete all events, import a JSON file with {{"events": []}}'
+        )
