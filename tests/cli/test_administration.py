@@ -140,6 +140,22 @@ def test_quotas_are_set_lifted_and_shown(database: list[str], capsys: pytest.Cap
         assert "--quota" in capsys.readouterr().err
 
 
+def test_origins_are_kept_as_browsers_send_them(
+    database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A gateway compares texts: another spelling would lock out all pages."""
+    add = ["account", "add", "arena", "--json", "--origin", "HTTPS://Ä.de:443/", "--origin", "https://ä.de"]
+    assert run([*add, *database]) == 0
+    assert orjson.loads(capsys.readouterr().out)["origins"] == ["https://xn--4ca.de"]
+    for wrong in ("a.b", "https://a.b/path", "https://*.b", "", "*"):
+        assert run(["account", "set", "arena", "--origin", wrong, *database]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: origin: {wrong!r} must ")
+        assert ("--any-origin" in error) == (wrong == "*")
+    assert run(["account", "list", "--json", *database]) == 0
+    assert orjson.loads(capsys.readouterr().out)["origins"] == ["https://xn--4ca.de"]
+
+
 def test_origins_must_be_told_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["account", "set", "arena", "--any-origin", "--no-origin"]) == 2
     assert "either --origin" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from broker.clock import Clock
 from broker.domain.audit import Actor
 from broker.domain.identities import IdentityProvider
 from broker.domain.maintenance import Maintenance, Message, RetryAfter
+from broker.domain.origins import parse_origin
 from broker.domain.quotas import QuotaName
 from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
 from broker.errors import InvalidRequest, NotFound
@@ -70,7 +71,7 @@ class Administration:
 
     async def add_account(self, name: str, origins: tuple[str, ...] | None = None) -> Account:
         """Make an account without users; None lets pages of any origin connect. Raises Conflict."""
-        return await self._accounts.create(name, origins, Actor.operator())
+        return await self._accounts.create(name, _origins(origins), Actor.operator())
 
     async def list_accounts(self) -> list[Account]:
         """All accounts, by name."""
@@ -78,7 +79,7 @@ class Administration:
 
     async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
         """Replace an account's allowed origins; None allows any. Raises NotFound."""
-        return await self._accounts.set_origins(name, origins, Actor.operator())
+        return await self._accounts.set_origins(name, _origins(origins), Actor.operator())
 
     async def get_account(self, name: str) -> Account:
         """One account. Raises NotFound."""
@@ -238,6 +239,20 @@ class Administration:
 
     async def _hash(self, password: str) -> str:
         return await self._passwords.hash(_valid("password", _PASSWORD, password))
+
+
+def _origins(texts: Sequence[str] | None) -> tuple[str, ...] | None:
+    """As browsers send them, each once: the gateways compare texts."""
+    if texts is None:
+        return None
+    origins = []
+    for text in texts:
+        try:
+            origins.append(parse_origin(text))
+        except ValueError as error:
+            advice = "; --any-origin allows every page" if text == "*" else ""
+            raise InvalidRequest.of_field("origin", f"{text!r} {error}{advice}") from None
+    return tuple(dict.fromkeys(origins))
 
 
 def _valid(field: str, adapter: TypeAdapter[Any], value: object) -> Any:
