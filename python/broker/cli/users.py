@@ -1,6 +1,5 @@
 """`broker user`."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -8,7 +7,7 @@ import typer
 from broker.cli.administration import DatabaseOptions, administer
 from broker.cli.options import Commands
 from broker.cli.output import write_line
-from broker.cli.remote import JsonOption
+from broker.cli.remote import JsonOption, read_secret
 from broker.domain.users import Role, User
 
 app = Commands("Create and change users in the database.")
@@ -101,7 +100,7 @@ def read_password(option: str | None) -> str:
     if option is None:
         typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return typed
-    return sys.stdin.readline().rstrip("\n") if option == "-" else option
+    return read_secret(option)
 
 
 def _show(user: User, json: bool) -> None:
