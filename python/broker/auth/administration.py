@@ -36,8 +36,8 @@ _USERNAME: TypeAdapter[str] = TypeAdapter(Username)
 _NAME: TypeAdapter[str | None] = TypeAdapter(PersonName | None)
 _EMAIL: TypeAdapter[str | None] = TypeAdapter(Email | None)
 _PASSWORD: TypeAdapter[str] = TypeAdapter(NewPassword)
-_MESSAGE: TypeAdapter[str] = TypeAdapter(Message)
-_RETRY_AFTER: TypeAdapter[int] = TypeAdapter(RetryAfter)
+_MESSAGE: TypeAdapter[str | None] = TypeAdapter(Message | None)
+_RETRY_AFTER: TypeAdapter[int | None] = TypeAdapter(RetryAfter | None)
 
 
 class Administration:
@@ -167,8 +167,13 @@ class Administration:
         """The maintenance that is on; None while changes are accepted."""
         return await self._maintenance.find()
 
-    async def begin_maintenance(self, message: str, retry_after_s: int) -> Maintenance | None:
-        """Have every process refuse changes, or change what refused callers are told. Returns what is on."""
+    async def begin_maintenance(
+        self, message: str | None = None, retry_after_s: int | None = None
+    ) -> Maintenance | None:
+        """Have every process refuse changes, or change what refused callers are told. Returns what is on.
+
+        None keeps what they are told already, and is a default where maintenance was off.
+        """
         message = _valid("message", _MESSAGE, message)
         retry_after_s = _valid("retry_after", _RETRY_AFTER, retry_after_s)
         await self._maintenance.begin(message, retry_after_s, Actor.operator())
