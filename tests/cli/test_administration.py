@@ -51,7 +51,9 @@ def test_second_account_of_a_name_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_users_are_made_changed_and_removed(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_users_are_made_changed_and_removed(
+    database: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = ["--account", "arena", *database]
     assert run(["account", "add", "arena", *database]) == 0
     for name in ("ada", "ben"):
@@ -63,8 +65,12 @@ def test_users_are_made_changed_and_removed(database: list[str], capsys: pytest.
     users = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["username"], one["role"]) for one in users] == [("ada", "admin"), ("ben", "client")]
     assert [key for one in users for key in one if "password" in key.lower()] == []
-    assert run(["user", "delete", "ben", *user]) == 0
-    assert run(["user", "delete", "ada", *user]) == 1
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))  # no terminal
+    assert run(["user", "delete", "ben", *user]) == 2
+    assert "--yes is required" in capsys.readouterr().err
+    assert run(["user", "delete", "ben", "--yes", *user]) == 0
+    assert capsys.readouterr().out == "ben is deleted\n"
+    assert run(["user", "delete", "ada", "--yes", *user]) == 1
     assert "admin" in capsys.readouterr().err
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.administration import DatabaseOptions, administer
+from broker.cli.confirmation import YesOption, confirm
 from broker.cli.options import Commands
 from broker.cli.output import write_line
 from broker.cli.remote import JsonOption, read_secret
@@ -89,10 +90,18 @@ def role(
 
 
 @app.command()
-def delete(username: UserArgument, account: AccountOption = None, *, database: DatabaseOptions) -> None:
+def delete(
+    username: UserArgument,
+    account: AccountOption = None,
+    yes: YesOption = False,
+    *,
+    database: DatabaseOptions,
+) -> None:
     """Delete a user. The user's tokens are revoked."""
     settings = database.settings(default_account=account)
+    confirm(f"Delete the user {username} of the account {settings.default_account}?", yes)
     administer(settings, lambda admin: admin.delete_user(settings.default_account, username))
+    write_line(f"{username} is deleted")
 
 
 def read_password(option: str | None) -> str:
