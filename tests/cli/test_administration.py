@@ -256,6 +256,45 @@ def test_an_account_gets_rules_for_images(database: list[str], capsys: pytest.Ca
     assert "image_host: a.test/: must be a host name" in capsys.readouterr().err
 
 
+def test_what_was_set_for_an_account_is_shown_without_secrets(
+    database: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("hidden")
+    matomo = ["--matomo-url", "https://matomo.example.org", "--matomo-reader", "reader"]
+    matomo += ["--matomo-token-file", str(token), "--matomo-reader-token-file", str(token)]
+    images = ["--image-host", "a.test", "--image-preset", "card=w=50", "--image-signing", "on"]
+    for name in ("arena", "plain"):
+        assert run(["account", "add", name, *database]) == 0
+    capsys.readouterr()
+    assert run(["account", "set", "arena", *matomo, *images, "--json", *database]) == 0
+    key = orjson.loads(capsys.readouterr().out.splitlines()[-1])["images"]["signingKey"]
+    lines = ["images from a.test", "preset card: w=50", "URLs of images must be signed"]
+    lines.append("Matomo: https://matomo.example.org, read as reader")
+    assert run(["account", "list", *database]) == 0
+    listed = capsys.readouterr().out
+    assert listed.splitlines() == [
+        "arena  (any origin)",
+        *(f"  {line}" for line in lines),
+        "plain  (any origin)",
+    ]
+    assert run(["account", "show", "arena", *database]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[-4:] == lines
+    assert run(["account", "list", "--json", *database]) == 0
+    arena, plain = map(orjson.loads, capsys.readouterr().out.splitlines())
+    told = {"hosts": ["a.test"], "presets": {"card": "w=50"}, "signed": True}
+    assert (arena["images"], plain["images"]) == (told, {"hosts": [], "presets": {}, "signed": False})
+    assert arena["matomo"] == {"url": "https://matomo.example.org", "reader": "reader"}
+    assert plain["matomo"] is None
+    assert run(["account", "show", "arena", "--json", *database]) == 0
+    alone = orjson.loads(capsys.readouterr().out)
+    assert (alone["images"], alone["matomo"]) == (arena["images"], arena["matomo"])
+    for text in (listed, shown, str(arena), str(alone)):
+        assert "hidden" not in text
+        assert key not in text
+
+
 def test_who_counts_as_a_visitor_is_set(
     database: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

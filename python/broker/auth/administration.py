@@ -22,6 +22,7 @@ from broker.domain.users import Email, NewPassword, PersonName, Role, User, User
 from broker.errors import InvalidRequest, NotFound
 from broker.ids import IdSource
 from broker.setting_rules import MATOMO_URL
+from broker.storage.account_options import AccountOptions, StoredAccountOptions
 from broker.storage.account_quotas import AccountQuotas, QuotaUse
 from broker.storage.accounts import Account, Accounts
 from broker.storage.analytics import Analytics, MatomoAccess
@@ -54,6 +55,7 @@ class Administration:
     ) -> None:
         """Args: token_lifetime_s: as the product has it; says how long keys verify that sign no more."""
         self._accounts = Accounts(database)
+        self._options = StoredAccountOptions(database)
         self._users = Users(database)
         self._providers = IdentityProviders(database)
         self._analytics = Analytics(database, clock)
@@ -84,6 +86,10 @@ class Administration:
     async def get_account(self, name: str) -> Account:
         """One account. Raises NotFound."""
         return await self._accounts.get(name)
+
+    async def read_options(self, account: str | None = None) -> dict[str, AccountOptions]:
+        """What was set for an account, or for each, by its name: image rules and Matomo, without secrets."""
+        return await self._options.read(account)
 
     async def set_retention(self, account: str, days: int | None) -> None:
         """Keep an account's events for so many days; None is for ever. Raises NotFound."""
