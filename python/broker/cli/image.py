@@ -12,6 +12,7 @@ from broker.cli.remote import UrlOption, find_url
 from broker.client.address import LOOPBACK, account_of, is_local_name
 from broker.client.connection_pool import parse_base_url
 from broker.image_urls import image_path
+from broker.images.options import parse_options
 
 _WAIT_S = 60.0  # the first image waits until a replica has started
 
@@ -29,6 +30,8 @@ def image(
     base_url = parse_base_url(find_url(url))
     target = base_url.join(image_path(account or account_of(base_url.host), options, source))
     if output is None:
+        if "preset=" not in options:  # whose options the server knows
+            parse_options(options)  # nobody else reads them before an overlay shows nothing
         write_line(str(target))
         return
     sent = target.copy_with(host=LOOPBACK) if is_local_name(target.host) else target
