@@ -281,7 +281,8 @@ def test_a_text_that_is_too_long_is_called_so() -> None:
 
 
 def test_names_that_only_clients_and_builds_read_are_left_alone() -> None:
-    for name in ("BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_LEAK_ROUNDS"):
+    clients = ("BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_MOVE_TO")
+    for name in (*clients, "BROKER_LEAK_ROUNDS"):
         Settings.load({name: "anything"})
 
 

@@ -15,8 +15,8 @@ from broker.settings_file import SettingsFileError, read_settings_file
 
 _PREFIX = "BROKER_"
 _FILE = "BROKER_SETTINGS_FILE"
-# Variables with our prefix that are no settings. The command line's own, for the client's commands:
-_CLIENT = frozenset({"BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD"})
+# Variables with our prefix that are no settings. The command line's own, for client commands and `move`:
+_CLIENT = frozenset({"BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_MOVE_TO"})
 # The mark of our processes, and what the build and its tests read:
 _OTHERS = _CLIENT | {"BROKER_INSTANCE", "BROKER_CONDUCTOR", "BROKER_BUILT_S", "BROKER_LEAK_ROUNDS"}
 # The largest of what names no limit of its own. A day for times; for bytes more than a machine has; for the

@@ -51,7 +51,9 @@ def test_second_account_of_a_name_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_users_are_made_changed_and_removed(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_users_are_made_changed_and_removed(
+    database: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = ["--account", "arena", *database]
     assert run(["account", "add", "arena", *database]) == 0
     for name in ("ada", "ben"):
@@ -63,8 +65,12 @@ def test_users_are_made_changed_and_removed(database: list[str], capsys: pytest.
     users = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["username"], one["role"]) for one in users] == [("ada", "admin"), ("ben", "client")]
     assert [key for one in users for key in one if "password" in key.lower()] == []
-    assert run(["user", "delete", "ben", *user]) == 0
-    assert run(["user", "delete", "ada", *user]) == 1
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))  # no terminal
+    assert run(["user", "delete", "ben", *user]) == 2
+    assert "--yes is required" in capsys.readouterr().err
+    assert run(["user", "delete", "ben", "--yes", *user]) == 0
+    assert capsys.readouterr().out == "ben is deleted\n"
+    assert run(["user", "delete", "ada", "--yes", *user]) == 1
     assert "admin" in capsys.readouterr().err
 
 
@@ -138,6 +144,22 @@ def test_quotas_are_set_lifted_and_shown(database: list[str], capsys: pytest.Cap
     for wrong in ("events", "votes=1", "events=0", "events=-1", "events=1000001", "events=x", "=1"):
         assert run(["account", "set", "arena", "--quota", wrong, *database]) == 2
         assert "--quota" in capsys.readouterr().err
+
+
+def test_origins_are_kept_as_browsers_send_them(
+    database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A gateway compares texts: another spelling would lock out all pages."""
+    add = ["account", "add", "arena", "--json", "--origin", "HTTPS://Ä.de:443/", "--origin", "https://ä.de"]
+    assert run([*add, *database]) == 0
+    assert orjson.loads(capsys.readouterr().out)["origins"] == ["https://xn--4ca.de"]
+    for wrong in ("a.b", "https://a.b/path", "https://*.b", "", "*"):
+        assert run(["account", "set", "arena", "--origin", wrong, *database]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: origin: {wrong!r} must ")
+        assert ("--any-origin" in error) == (wrong == "*")
+    assert run(["account", "list", "--json", *database]) == 0
+    assert orjson.loads(capsys.readouterr().out)["origins"] == ["https://xn--4ca.de"]
 
 
 def test_origins_must_be_told_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,6 +254,45 @@ def test_an_account_gets_rules_for_images(database: list[str], capsys: pytest.Ca
     capsys.readouterr()
     assert run([*change, "--image-host", "a.test/"]) == 1
     assert "image_host: a.test/: must be a host name" in capsys.readouterr().err
+
+
+def test_what_was_set_for_an_account_is_shown_without_secrets(
+    database: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("hidden")
+    matomo = ["--matomo-url", "https://matomo.example.org", "--matomo-reader", "reader"]
+    matomo += ["--matomo-token-file", str(token), "--matomo-reader-token-file", str(token)]
+    images = ["--image-host", "a.test", "--image-preset", "card=w=50", "--image-signing", "on"]
+    for name in ("arena", "plain"):
+        assert run(["account", "add", name, *database]) == 0
+    capsys.readouterr()
+    assert run(["account", "set", "arena", *matomo, *images, "--json", *database]) == 0
+    key = orjson.loads(capsys.readouterr().out.splitlines()[-1])["images"]["signingKey"]
+    lines = ["images from a.test", "preset card: w=50", "URLs of images must be signed"]
+    lines.append("Matomo: https://matomo.example.org, read as reader")
+    assert run(["account", "list", *database]) == 0
+    listed = capsys.readouterr().out
+    assert listed.splitlines() == [
+        "arena  (any origin)",
+        *(f"  {line}" for line in lines),
+        "plain  (any origin)",
+    ]
+    assert run(["account", "show", "arena", *database]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[-4:] == lines
+    assert run(["account", "list", "--json", *database]) == 0
+    arena, plain = map(orjson.loads, capsys.readouterr().out.splitlines())
+    told = {"hosts": ["a.test"], "presets": {"card": "w=50"}, "signed": True}
+    assert (arena["images"], plain["images"]) == (told, {"hosts": [], "presets": {}, "signed": False})
+    assert arena["matomo"] == {"url": "https://matomo.example.org", "reader": "reader"}
+    assert plain["matomo"] is None
+    assert run(["account", "show", "arena", "--json", *database]) == 0
+    alone = orjson.loads(capsys.readouterr().out)
+    assert (alone["images"], alone["matomo"]) == (arena["images"], arena["matomo"])
+    for text in (listed, shown, str(arena), str(alone)):
+        assert "hidden" not in text
+        assert key not in text
 
 
 def test_who_counts_as_a_visitor_is_set(

@@ -162,3 +162,12 @@ def test_faulty_line_is_named(tmp_path: Path, line: str) -> None:
     file.write_text('{"event":"A#b"}\n' + line)
     with pytest.raises(ValueError, match="line 2"):
         list(read_lines(file))
+
+
+def test_url_of_an_image_that_cannot_be_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in ("w=400,f=webp", "preset=card"):
+        assert run(["image", "https://a.test/a.png", "--options", options]) == 0
+        assert options in capsys.readouterr().out
+    assert run(["image", "https://a.test/a.png", "--options", "w=4x"]) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "error: w: 50, or 100 to 2000 in multiples of 100\n")

@@ -30,7 +30,11 @@ def test_it_is_switched_on_changed_and_off(database: list[str], capsys: pytest.C
     assert (first["retryAfter"], "maintenance" in first["message"]) == (30, True)
     told = shown(capsys, "on", "--message", "back at ten", "--retry-after", "90", *database)
     assert told == {"message": "back at ten", "retryAfter": 90, "since": first["since"]}
-    assert shown(capsys, "status", *database) == told
+    assert shown(capsys, "on", *database) == told
+    told = shown(capsys, "on", "--retry-after", "60", *database)
+    assert told == {"message": "back at ten", "retryAfter": 60, "since": first["since"]}
+    assert shown(capsys, "on", "--message", "at nine", *database) == {**told, "message": "at nine"}
+    assert shown(capsys, "status", *database) == {**told, "message": "at nine"}
     for _ in range(2):
         assert shown(capsys, "off", *database) is None
     assert shown(capsys, "status", *database) is None

@@ -1,6 +1,7 @@
 """Commands that speak to a broker, against the real HTTP door, and the ends of `broker tail` as a process."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -62,6 +63,38 @@ async def test_failed_export_leaves_no_file(
     assert await _run("export", "unknown", str(tmp_path / "a.json"), *options) == 1
     assert await asyncio.to_thread(lambda: [*tmp_path.iterdir()]) == []
     assert capsys.readouterr().err.startswith("error: 404 not_found")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \r\n"])
+async def test_file_of_lines_without_an_event_deletes_nothing(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    empty, none = tmp_path / "empty.ndjson", tmp_path / "none.json"
+    empty.write_bytes(content)
+    none.write_bytes(b'{"events": []}')
+    async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
+        await client.programs.create("final", "The final")
+        await client.publish("final", "A#b")
+    assert await _run("import", "final", str(empty), *options) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {empty} has no event")
+    assert error.count("\n") == 1
+    assert await _run("import", "final", str(none), *options) == 0
+    assert capsys.readouterr().out == "0 events imported, 1 deleted\n"
+
+
+async def test_export_follows_links_and_writes_to_a_fifo(options: list[str], tmp_path: Path) -> None:
+    async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
+        await client.programs.create("final", "The final")
+    link, fifo = tmp_path / "link.json", tmp_path / "fifo"
+    link.symlink_to("a.json")
+    os.mkfifo(fifo)
+    assert await _run("export", "final", str(link), *options) == 0
+    reading = asyncio.create_task(asyncio.to_thread(fifo.read_bytes))
+    assert await _run("export", "final", str(fifo), *options) == 0
+    assert link.is_symlink()
+    for written in (await reading, (tmp_path / "a.json").read_bytes()):
+        assert orjson.loads(written)["events"] == []
 
 
 async def _tail(url: str, *arguments: str) -> asyncio.subprocess.Process:  # noqa: F811

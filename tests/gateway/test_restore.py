@@ -66,7 +66,8 @@ async def test_everybody_is_told_and_goes_on(world: World, own_migrated_dsn: str
         head = await followers[program].call("subscribe", programId=program)
         assert head["seq"] == 1
     other = await world.join(account="other")
-    await back_up(own_migrated_dsn, path, "test")
+    with path.open("wb") as raw:
+        await back_up(own_migrated_dsn, raw, "test")
 
     lost = await publish(world, show)
     gone = await world.program()

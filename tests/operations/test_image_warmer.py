@@ -163,7 +163,7 @@ async def test_signed_accounts_get_signed_urls() -> None:
 async def test_who_asks_is_told_what_each_image_is_answered() -> None:
     async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
         if "w=51" in seen.path:
-            body = b"" if seen.method == "HEAD" else b'{"error":"invalid_options"}'
+            body = b"" if seen.method == "HEAD" else b'{"error":"invalid_options","error_description":"w: x"}'
             await send(writer, 422, body)
         elif "hit.png" in seen.path:
             await send(writer, 200, X_Cache="HIT")
@@ -177,11 +177,11 @@ async def test_who_asks_is_told_what_each_image_is_answered() -> None:
         wanted = [("https://a.test/a.png", "w=50"), ("https://a.test/a.png", "w=51")]
         wanted += [("https://a.test/hit.png", "-"), ("https://a.test/busy.png", "-")]
         told = await warmer.warm("demo", wanted)
-        assert [(each.status, each.error, each.is_hit) for each in told] == [
-            (200, None, False),
-            (422, "invalid_options", False),
-            (200, None, True),
-            (503, "unavailable", False),
+        assert [(each.status, each.error, each.is_hit, each.message) for each in told] == [
+            (200, None, False, None),
+            (422, "invalid_options", False, "w: x"),
+            (200, None, True, None),
+            (503, "unavailable", False, None),
         ]
 
 

@@ -6,12 +6,15 @@
 import asyncio
 import gzip
 import hashlib
+import io
 import os
 import random
 import threading
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from broker.cli.main import run
 from broker.errors import Conflict, NotFound
 from broker.storage.account_tables import ACCOUNT_TABLES, SHARED
 from broker.storage.backup import back_up
-from broker.storage.backup_file import BackupError, verify
+from broker.storage.backup_file import BackupError, BackupWriter, verify
 from broker.storage.restore import restore
 from tests.storage.full_account import fill_account, rows_of
 
@@ -56,7 +59,8 @@ def source(module_dsn: str) -> str:
 def saved(source: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A backup of both."""
     path = tmp_path_factory.mktemp("backup") / "all.backup"
-    asyncio.run(back_up(source, path, "test"))
+    with path.open("wb") as raw:
+        asyncio.run(back_up(source, raw, "test"))
     return path
 
 
@@ -270,16 +274,14 @@ async def test_restore_that_fails_at_its_end_has_done_nothing(
     assert await target.fetchval("SELECT count(*) FROM events") == 0
 
 
-async def test_account_that_is_not_there_is_named(source: str, saved: Path, tmp_path: Path) -> None:
-    path = tmp_path / "none.backup"
+async def test_account_that_is_not_there_is_named(source: str, saved: Path) -> None:
     with pytest.raises(NotFound, match="nobody"):
-        await back_up(source, path, "test", ["nobody"])
-    assert os.listdir(tmp_path) == []  # noqa: PTH208
+        await back_up(source, io.BytesIO(), "test", ["nobody"])
     with pytest.raises(NotFound, match="nobody"):
         await restore(source, saved, ["nobody"])
 
 
-async def test_backup_is_of_one_moment(source: str, tmp_path: Path) -> None:
+async def test_backup_is_of_one_moment(source: str) -> None:
     """What is committed while the backup is under way is in no part of it."""
     added: list[int] = []
 
@@ -294,9 +296,8 @@ async def test_backup_is_of_one_moment(source: str, tmp_path: Path) -> None:
             thread.start()
             thread.join()
 
-    path = tmp_path / "one.backup"
-    first, _ = await back_up(source, path, "test", ["arena"], progress)
-    second, _ = await back_up(source, path, "test", ["arena"])
+    first, _ = await back_up(source, io.BytesIO(), "test", ["arena"], progress)
+    second, _ = await back_up(source, io.BytesIO(), "test", ["arena"])
     assert added == [1]
     assert second["arena"]["statistics"] == first["arena"]["statistics"] + 1
 
@@ -311,7 +312,9 @@ def test_commands_write_and_read(
     assert told["bytes"] == path.stat().st_size
     assert path.stat().st_mode & 0o777 == 0o600
     assert run(["restore", str(path), "--database-url", own_migrated_dsn]) == 0
-    assert "arena  2 programs, 2 events, 2 polls, 1 users" in capsys.readouterr().out
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("arena  2 programs, 2 events, 2 polls, 1 users; ")
+    assert last == f"restored 1 account from {path}, {path.stat().st_size:,} bytes"
     assert run(["restore", str(path), "--database-url", own_migrated_dsn]) == 1
     assert "--replace" in capsys.readouterr().err
     path.write_bytes(path.read_bytes()[:-20])
@@ -319,3 +322,61 @@ def test_commands_write_and_read(
     error = capsys.readouterr().err
     assert f"error: {path} is not complete" in error
     assert error.count("\n") == 1
+
+
+def test_backup_that_fails_leaves_no_file(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none.backup"
+    assert run(["backup", str(path), "--account", "nobody", "--database-url", source]) == 1
+    assert "nobody" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+def test_backup_goes_through_a_fifo(
+    source: str, tmp_path: Path, own_migrated_dsn: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fifo, path = tmp_path / "fifo", tmp_path / "read.backup"
+    os.mkfifo(fifo)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(fifo.read_bytes)
+        assert run(["backup", str(fifo), "--json", "--database-url", source]) == 0
+        path.write_bytes(reading.result())
+    assert fifo.is_fifo()
+    assert orjson.loads(capsys.readouterr().out)["bytes"] == path.stat().st_size
+    assert run(["restore", str(path), "--database-url", own_migrated_dsn]) == 0
+
+
+def test_backup_on_standard_output_is_nothing_but_the_backup(
+    source: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["backup", "-", "--database-url", source]) == 0
+    told = capfdbinary.readouterr()
+    assert verify(Path("-"), io.BytesIO(told.out)).accounts == ["arena", "other"]
+    *accounts, last = told.err.decode().splitlines()
+    assert [line.split()[0] for line in accounts] == ["arena", "other"]
+    assert last == f"backup of 2 accounts in -, {len(told.out):,} bytes"
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+def test_backup_of_no_account_fails(
+    own_migrated_dsn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["backup", str(tmp_path / "a"), "--database-url", own_migrated_dsn]) == 1
+    assert "error: the database has no account" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+async def test_backup_without_accounts_is_not_restored(
+    saved: Path, tmp_path: Path, own_migrated_dsn: str
+) -> None:
+    path = tmp_path / "empty.backup"
+    with saved.open("rb") as raw:
+        header = verify(saved, raw)
+    with path.open("wb") as raw:
+        writer = BackupWriter(raw)
+        writer.begin(replace(header, accounts=[]))
+        writer.close()
+    with pytest.raises(NotFound, match=f"{path} has no account"):
+        await restore(own_migrated_dsn, path)

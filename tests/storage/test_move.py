@@ -1,12 +1,16 @@
 """`broker move`: a whole database goes to an empty one as it is."""
 
+import io
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
 
+from broker.cli.main import run
 from broker.errors import Conflict
+from broker.setup_error import SetupError
 from broker.storage.conductor_lease import ConductorLease
 from broker.storage.fence import connection_name
 from broker.storage.migrations import migrate
@@ -104,3 +108,36 @@ async def test_move_that_fails_leaves_the_new_database_empty(
         assert found - _MADE_BY_MIGRATIONS == set(), "nothing was kept"
     finally:
         await target.close()
+
+
+AWAY = "postgresql://broker:hidden@127.0.0.1:1/broker"
+
+
+async def test_database_that_cannot_be_reached_is_named(own_migrated_dsn: str, postgres_dsn: str) -> None:
+    for source, target, name in (
+        (own_migrated_dsn, AWAY, "new database cannot be reached: "),
+        (AWAY, postgres_dsn, "database that is moved cannot be reached: "),
+        (own_migrated_dsn, "postgresql://broker:hidden@h:x/", "new database: must look like postgresql://"),
+    ):
+        with pytest.raises(SetupError, match=f"^the {name}") as told:
+            await move(source, target)
+        assert "hidden" not in str(told.value)
+
+
+def test_url_of_the_new_database_is_kept_off_the_command_line(
+    own_migrated_dsn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["move", "--database-url", own_migrated_dsn]
+    assert run(words) == 2
+    monkeypatch.setenv("BROKER_MOVE_TO", AWAY)
+    assert run(words) == 1
+    monkeypatch.delenv("BROKER_MOVE_TO")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{AWAY}\n"))
+    assert run([*words, "--to", "-"]) == 1
+    assert run([*words, "--to", "-"]) == 2  # nothing is left of standard input
+    assert run(["move", "--database-url", AWAY, "--to", own_migrated_dsn]) == 1
+    _, new, again, _, old = capsys.readouterr().err.splitlines()
+    assert new == again
+    assert new.startswith("error: the new database cannot be reached: ")
+    assert old.startswith("error: the database that is moved cannot be reached: ")
+    assert "hidden" not in new + old

@@ -16,11 +16,13 @@ from broker.clock import Clock
 from broker.domain.audit import Actor
 from broker.domain.identities import IdentityProvider
 from broker.domain.maintenance import Maintenance, Message, RetryAfter
+from broker.domain.origins import parse_origin
 from broker.domain.quotas import QuotaName
 from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
 from broker.errors import InvalidRequest, NotFound
 from broker.ids import IdSource
 from broker.setting_rules import MATOMO_URL
+from broker.storage.account_options import AccountOptions, StoredAccountOptions
 from broker.storage.account_quotas import AccountQuotas, QuotaUse
 from broker.storage.accounts import Account, Accounts
 from broker.storage.analytics import Analytics, MatomoAccess
@@ -35,8 +37,8 @@ _USERNAME: TypeAdapter[str] = TypeAdapter(Username)
 _NAME: TypeAdapter[str | None] = TypeAdapter(PersonName | None)
 _EMAIL: TypeAdapter[str | None] = TypeAdapter(Email | None)
 _PASSWORD: TypeAdapter[str] = TypeAdapter(NewPassword)
-_MESSAGE: TypeAdapter[str] = TypeAdapter(Message)
-_RETRY_AFTER: TypeAdapter[int] = TypeAdapter(RetryAfter)
+_MESSAGE: TypeAdapter[str | None] = TypeAdapter(Message | None)
+_RETRY_AFTER: TypeAdapter[int | None] = TypeAdapter(RetryAfter | None)
 
 
 class Administration:
@@ -53,6 +55,7 @@ class Administration:
     ) -> None:
         """Args: token_lifetime_s: as the product has it; says how long keys verify that sign no more."""
         self._accounts = Accounts(database)
+        self._options = StoredAccountOptions(database)
         self._users = Users(database)
         self._providers = IdentityProviders(database)
         self._analytics = Analytics(database, clock)
@@ -70,7 +73,7 @@ class Administration:
 
     async def add_account(self, name: str, origins: tuple[str, ...] | None = None) -> Account:
         """Make an account without users; None lets pages of any origin connect. Raises Conflict."""
-        return await self._accounts.create(name, origins, Actor.operator())
+        return await self._accounts.create(name, _origins(origins), Actor.operator())
 
     async def list_accounts(self) -> list[Account]:
         """All accounts, by name."""
@@ -78,11 +81,15 @@ class Administration:
 
     async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
         """Replace an account's allowed origins; None allows any. Raises NotFound."""
-        return await self._accounts.set_origins(name, origins, Actor.operator())
+        return await self._accounts.set_origins(name, _origins(origins), Actor.operator())
 
     async def get_account(self, name: str) -> Account:
         """One account. Raises NotFound."""
         return await self._accounts.get(name)
+
+    async def read_options(self, account: str | None = None) -> dict[str, AccountOptions]:
+        """What was set for an account, or for each, by its name: image rules and Matomo, without secrets."""
+        return await self._options.read(account)
 
     async def set_retention(self, account: str, days: int | None) -> None:
         """Keep an account's events for so many days; None is for ever. Raises NotFound."""
@@ -166,8 +173,13 @@ class Administration:
         """The maintenance that is on; None while changes are accepted."""
         return await self._maintenance.find()
 
-    async def begin_maintenance(self, message: str, retry_after_s: int) -> Maintenance | None:
-        """Have every process refuse changes, or change what refused callers are told. Returns what is on."""
+    async def begin_maintenance(
+        self, message: str | None = None, retry_after_s: int | None = None
+    ) -> Maintenance | None:
+        """Have every process refuse changes, or change what refused callers are told. Returns what is on.
+
+        None keeps what they are told already, and is a default where maintenance was off.
+        """
         message = _valid("message", _MESSAGE, message)
         retry_after_s = _valid("retry_after", _RETRY_AFTER, retry_after_s)
         await self._maintenance.begin(message, retry_after_s, Actor.operator())
@@ -238,6 +250,20 @@ class Administration:
 
     async def _hash(self, password: str) -> str:
         return await self._passwords.hash(_valid("password", _PASSWORD, password))
+
+
+def _origins(texts: Sequence[str] | None) -> tuple[str, ...] | None:
+    """As browsers send them, each once: the gateways compare texts."""
+    if texts is None:
+        return None
+    origins = []
+    for text in texts:
+        try:
+            origins.append(parse_origin(text))
+        except ValueError as error:
+            advice = "; --any-origin allows every page" if text == "*" else ""
+            raise InvalidRequest.of_field("origin", f"{text!r} {error}{advice}") from None
+    return tuple(dict.fromkeys(origins))
 
 
 def _valid(field: str, adapter: TypeAdapter[Any], value: object) -> Any:

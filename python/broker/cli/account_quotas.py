@@ -6,10 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from broker.auth.administration import Administration
+from broker.cli.account_options import options_lines, options_wire
 from broker.cli.administration import DatabaseOptions
 from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import JsonOption
 from broker.domain.quotas import QuotaName
+from broker.storage.account_options import AccountOptions
 from broker.storage.account_quotas import QuotaUse
 from broker.storage.accounts import Account
 
@@ -41,12 +43,14 @@ def show(
     database: DatabaseOptions,
     json: JsonOption = False,
 ) -> None:
-    """Show an account with its quotas, and what it uses of them."""
+    """Show an account with all that was set for it, and what it uses of its quotas."""
 
-    async def read(administration: Administration) -> tuple[Account, QuotaUse]:
-        return await administration.get_account(name), await administration.get_use(name)
+    async def read(administration: Administration) -> tuple[Account, QuotaUse, AccountOptions]:
+        account = await administration.get_account(name)
+        options = await administration.read_options(name)
+        return account, await administration.get_use(name), options[name]
 
-    account, use = database.administer(read)
+    account, use, options = database.administer(read)
     used = {QuotaName.PROGRAMS: use.programs, QuotaName.STORAGE: use.storage}
     quotas = {each: getattr(account.quotas, each.value) for each in QuotaName}
     if json:
@@ -58,6 +62,7 @@ def show(
                 "keepEventsDays": account.keep_events_days,
                 "quotas": {each.value: quota for each, quota in quotas.items()},
                 "used": {each.value: number for each, number in used.items()},
+                **options_wire(options),
             }
         )
         return
@@ -69,6 +74,8 @@ def show(
         bound = "no quota" if quota is None else f"at most {quota}"
         present = f"{used[each]}, " if each in used else ""
         write_line(f"{_UNITS[each]}: {present}{bound}")
+    for line in options_lines(options):
+        write_line(line)
 
 
 def parse_quotas(texts: Sequence[str]) -> dict[QuotaName, int | None]:

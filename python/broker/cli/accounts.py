@@ -8,6 +8,7 @@ from typing import Annotated, get_args
 import typer
 
 from broker.auth.administration import Administration
+from broker.cli.account_options import options_lines, options_wire
 from broker.cli.account_quotas import QuotaOptions, parse_quotas, show
 from broker.cli.administration import DatabaseOptions, open_database
 from broker.cli.options import Commands
@@ -18,6 +19,7 @@ from broker.domain.identities import IdentityProvider
 from broker.domain.users import Role
 from broker.images.administration import Changed, RuleChange, Signing, change_rules
 from broker.settings import Settings
+from broker.storage.account_options import AccountOptions
 from broker.storage.accounts import Account
 from broker.storage.analytics import MatomoAccess
 from broker.storage.event_retention import MOST_DAYS
@@ -45,9 +47,16 @@ def add(
 
 @app.command("list")
 def list_(*, database: DatabaseOptions, json: JsonOption = False) -> None:
-    """List all accounts."""
-    for account in database.administer(lambda admin: admin.list_accounts()):
-        _show(account, json)
+    """List all accounts with what was set for them."""
+
+    async def read(administration: Administration) -> tuple[list[Account], dict[str, AccountOptions]]:
+        accounts = await administration.list_accounts()
+        return accounts, await administration.read_options()
+
+    accounts, options = database.administer(read)
+    for account in accounts:
+        # Each has them: no account is ever removed.
+        _show(account, json, options[account.name])
 
 
 @app.command("set")
@@ -247,10 +256,13 @@ def _show_provider(provider: IdentityProvider, json: bool) -> None:
     write_line(f"{provider.issuer}  (for {', '.join(provider.audiences)}; keys at {provider.jwks_url})")
 
 
-def _show(account: Account, json: bool) -> None:
+def _show(account: Account, json: bool, options: AccountOptions | None = None) -> None:
     if json:
         listed = None if account.origins is None else [*account.origins]
-        write_json({"name": account.name, "origins": listed, "createdTime": to_wire(account.created_time)})
+        wire = {"name": account.name, "origins": listed, "createdTime": to_wire(account.created_time)}
+        write_json(wire if options is None else wire | options_wire(options))
         return
     origins = "any origin" if account.origins is None else ", ".join(account.origins) or "no origin"
     write_line(f"{account.name}  ({origins})")
+    for line in [] if options is None else options_lines(options):
+        write_line(f"  {line}")

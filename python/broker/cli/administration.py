@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from broker.auth.administration import Administration
-from broker.deployments.data_dir import open_data_dir
+from broker.deployments.data_dir import has_database, open_data_dir
 from broker.ids import IdSource
 from broker.settings import Settings
 from broker.setup_error import SetupError
@@ -75,25 +75,49 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def open_dsn(settings: Settings) -> AsyncIterator[str]:
-    """The DSN of the database that `settings` names, with the schema of this version. Raises SetupError."""
-    async with server_dsn(settings) as dsn:
+async def open_dsn(settings: Settings, *, makes_database: bool = False) -> AsyncIterator[str]:
+    """The DSN of the database that `settings` names, with the schema of this version.
+
+    Args:
+        makes_database: where there is no embedded one yet.
+
+    Raises:
+        SetupError: the database cannot be used as it is, or there is none.
+    """
+    async with server_dsn(settings, makes_database=makes_database) as dsn:
         async with _open(settings, dsn):
             pass
         yield dsn
 
 
 @asynccontextmanager
-async def server_dsn(settings: Settings) -> AsyncIterator[str]:
-    """The DSN of the database that `settings` names; an embedded server runs meanwhile."""
+async def server_dsn(settings: Settings, *, makes_database: bool = False) -> AsyncIterator[str]:
+    """The DSN of the database that `settings` names; an embedded server runs meanwhile.
+
+    Raises SetupError. `makes_database` as for `open_dsn`.
+    """
     if settings.database_url:
         yield settings.database_url
         return
+    if not makes_database:
+        require_database(settings)
     server = EmbeddedPostgres(open_data_dir(settings.data_dir) / "postgres", binaries=settings.postgres_bin)
     try:
         yield await server.start()
     finally:
         await server.stop()
+
+
+def require_database(settings: Settings) -> None:
+    """Raise SetupError where the embedded database would have to be made.
+
+    Whoever is in the wrong directory would work on an empty one, and read of a backup that it succeeded.
+    """
+    if not settings.database_url and not has_database(settings.data_dir):
+        raise SetupError(
+            f"there is no database in {settings.data_dir.absolute()}; `broker up` makes it at its first"
+            " start; --data-dir or --database-url names another one"
+        )
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """`broker image`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,10 +7,12 @@ import httpx
 import typer
 
 from broker.cli.output import write_line
+from broker.cli.output_file import open_output
 from broker.cli.remote import UrlOption, find_url
 from broker.client.address import LOOPBACK, account_of, is_local_name
 from broker.client.connection_pool import parse_base_url
 from broker.image_urls import image_path
+from broker.images.options import parse_options
 
 _WAIT_S = 60.0  # the first image waits until a replica has started
 
@@ -29,17 +30,17 @@ def image(
     base_url = parse_base_url(find_url(url))
     target = base_url.join(image_path(account or account_of(base_url.host), options, source))
     if output is None:
+        if "preset=" not in options:  # whose options the server knows
+            parse_options(options)  # nobody else reads them before an overlay shows nothing
         write_line(str(target))
         return
     sent = target.copy_with(host=LOOPBACK) if is_local_name(target.host) else target
     reply = httpx.get(sent, headers={"host": target.netloc.decode()}, timeout=_WAIT_S)
     if reply.status_code != 200:
         raise ValueError(_reason(reply))
-    if str(output) == "-":
-        sys.stdout.buffer.write(reply.content)
-        sys.stdout.buffer.flush()
-    else:
-        output.write_bytes(reply.content)
+    is_text = reply.headers.get("content-type", "").startswith("application/json")  # of `f=json`
+    with open_output(output, is_text=is_text) as file:
+        file.write(reply.content)
 
 
 def _reason(reply: httpx.Response) -> str:

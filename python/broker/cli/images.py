@@ -46,6 +46,7 @@ def warm(
         if json:
             write_json(image)
         else:
-            write_line(f"{image.error or 'ready'} {image.options} {image.url}")
+            reason = f": {image.message}" if image.message else ""
+            write_line(f"{image.error or 'ready'} {image.options} {image.url}{reason}")
     if any(image.error for image in made):
         raise typer.Exit(1)

@@ -15,18 +15,23 @@ app = Commands("Refuse changes while reading and following go on, as before work
 
 @app.command()
 def on(
-    message: Annotated[str, typer.Option(help="What callers are told; it is public.")] = DEFAULT_MESSAGE,
+    message: Annotated[
+        str | None, typer.Option(help="What callers are told; it is public.", show_default=DEFAULT_MESSAGE)
+    ] = None,
     retry_after: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="Seconds after which refused callers may try again.", min=1, max=MOST_RETRY_AFTER_S
+            help="Seconds after which refused callers may try again.",
+            min=1,
+            max=MOST_RETRY_AFTER_S,
+            show_default=str(DEFAULT_RETRY_AFTER_S),
         ),
-    ] = DEFAULT_RETRY_AFTER_S,
+    ] = None,
     *,
     database: DatabaseOptions,
     json: JsonOption = False,
 ) -> None:
-    """Refuse every change with 503 `maintenance`. Again to change the message.
+    """Refuse every change with 503 `maintenance`. Again to change what is given; the rest stays.
 
     Every process learns it within a second; changes that were accepted before are finished. It stays on until
     it is switched off, also across restarts.

@@ -28,7 +28,12 @@ def to_wire(value: Any) -> Any:
 
 def write_json(value: Any) -> None:
     """One line of JSON on standard output, at once, so that a pipe's reader has it."""
-    write_line(orjson.dumps(to_wire(value)).decode())
+    write_line(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """A value as one line of JSON."""
+    return orjson.dumps(to_wire(value)).decode()
 
 
 def write_line(text: str) -> None:

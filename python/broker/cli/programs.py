@@ -1,10 +1,10 @@
 """`broker program`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
+from broker.cli.confirmation import YesOption, confirm
 from broker.cli.options import Commands
 from broker.cli.output import write_json, write_line, write_notice
 from broker.cli.publish import read_metadata
@@ -110,15 +110,12 @@ def show(program: ProgramId, *, remote: Remote, json: JsonOption = False) -> Non
 @app.command()
 def delete(
     program: ProgramId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     *,
     remote: Remote,
 ) -> None:
     """Delete a program with all its events and results."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("--yes is required, because there is no terminal to ask on")
-        typer.confirm(f"Delete {program} with all its events and results?", abort=True, err=True)
+    confirm(f"Delete {program} with all its events and results?", yes)
     remote.call(lambda client: client.programs.delete(program))
     write_line(f"{program} is deleted")
 

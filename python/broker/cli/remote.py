@@ -1,6 +1,7 @@
 """How a command finds a running broker, logs in to it, and says that it waits for it."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -49,6 +50,11 @@ NOTICE_S = 1.5  # nobody looks at a silent terminal for longer than two seconds
 def find_url(url: str | None) -> str:
     """The broker that a command speaks to. Raises ValueError, OSError."""
     return url or SavedLogins.of_user().latest() or DEFAULT_URL
+
+
+def read_secret(option: str) -> str:
+    """What an option says that should not be on a command line; - is a line of standard input."""
+    return sys.stdin.readline().rstrip("\n") if option == "-" else option
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,7 +1,6 @@
 """`broker import` and `broker export`."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -10,6 +9,7 @@ import orjson
 import typer
 
 from broker.cli.output import transfer_bar, write_json, write_line
+from broker.cli.output_file import STANDARD_OUTPUT, open_output
 from broker.cli.remote import JsonOption, ProgramId, Remote
 from broker.client import Imported
 
@@ -53,8 +53,8 @@ def import_(
 def export(
     program: ProgramId,
     file: Annotated[
-        Path | None, typer.Argument(dir_okay=False, help="File to write; standard output by default.")
-    ] = None,
+        Path, typer.Argument(dir_okay=False, help="File to write; - is standard output, the default.")
+    ] = STANDARD_OUTPUT,
     ndjson: Annotated[bool, typer.Option("--ndjson", help="Write one event per line.")] = False,
     *,
     remote: Remote,
@@ -70,20 +70,18 @@ def export(
                     done += len(chunk)
                     meter.update(done)
 
-    if file is None:
-        asyncio.run(run(sys.stdout.buffer))
-        return
-    part = file.with_name(f"{file.name}.part")
-    try:
-        with part.open("wb") as target:
-            asyncio.run(run(target))
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    # Before an event loop, which a FIFO that nobody reads yet would block.
+    with open_output(file, is_text=True) as target:
+        asyncio.run(run(target))
 
 
 def read_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """The events of a file with one a line, empty ones passed over. Raises ValueError naming the line."""
+    """The events of a file with one a line, empty ones passed over.
+
+    Raises:
+        ValueError: names the line; or there is no event, as in a file that another program failed to write.
+    """
+    is_empty = True
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -94,4 +92,9 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"{file}, line {number}: invalid JSON: {error}") from None
             if not isinstance(event, dict):
                 raise ValueError(f"{file}, line {number}: must be a JSON object")
+            is_empty = False
             yield event
+    if is_empty:
+        raise ValueError(
+            f'{file} has no event; to delete all events, import a JSON file with {{"events": []}}'
+        )

@@ -1,14 +1,14 @@
 """`broker user`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from broker.cli.administration import DatabaseOptions, administer
+from broker.cli.confirmation import YesOption, confirm
 from broker.cli.options import Commands
 from broker.cli.output import write_line
-from broker.cli.remote import JsonOption
+from broker.cli.remote import JsonOption, read_secret
 from broker.domain.users import Role, User
 
 app = Commands("Create and change users in the database.")
@@ -90,10 +90,18 @@ def role(
 
 
 @app.command()
-def delete(username: UserArgument, account: AccountOption = None, *, database: DatabaseOptions) -> None:
+def delete(
+    username: UserArgument,
+    account: AccountOption = None,
+    yes: YesOption = False,
+    *,
+    database: DatabaseOptions,
+) -> None:
     """Delete a user. The user's tokens are revoked."""
     settings = database.settings(default_account=account)
+    confirm(f"Delete the user {username} of the account {settings.default_account}?", yes)
     administer(settings, lambda admin: admin.delete_user(settings.default_account, username))
+    write_line(f"{username} is deleted")
 
 
 def read_password(option: str | None) -> str:
@@ -101,7 +109,7 @@ def read_password(option: str | None) -> str:
     if option is None:
         typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return typed
-    return sys.stdin.readline().rstrip("\n") if option == "-" else option
+    return read_secret(option)
 
 
 def _show(user: User, json: bool) -> None:

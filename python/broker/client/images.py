@@ -63,12 +63,17 @@ class ImageDescription(Model, frozen=True):
 
 
 class WarmedImage(Model, frozen=True):
-    """What a viewer would be answered now; `error` is the name of an error, None without one."""
+    """What a viewer would be answered now.
+
+    Attributes:
+        error: the name of an error, None without one; `message` says what is wrong.
+    """
 
     url: str
     options: str
     status: int
     error: str | None
+    message: str | None = None
 
 
 class Images(Group):

@@ -33,11 +33,11 @@ from broker.setup_error import SetupError
 _LOG_BYTES = 16 << 20
 _SHARED = Path("/tmp")  # noqa: S108 - a private directory of a random name is made in it
 _LINK = "scratch"
-# A start may be killed before it has made all; commands on accounts and users make the database alone.
 RECORD = "reload"
 """The name of the file in which the last reload is recorded."""
 
 _LOCK = "lock"
+# A start may be killed before it has made all; `broker restore` makes the database alone.
 _OURS = {"images", _LOCK, "log", "metrics", "postgres", RECORD, _LINK, "instance"}
 
 
@@ -138,6 +138,11 @@ def open_data_dir(path: Path) -> Path:
     except OSError as error:
         raise SetupError(f"the data directory {path} cannot be used: {error.strerror}") from error
     return path
+
+
+def has_database(path: Path) -> bool:
+    """Whether the embedded PostgreSQL of the data directory `path` was made. Raises OSError."""
+    return (path / "postgres" / "data").exists()  # it gets this name when it is complete
 
 
 def claim(path: Path) -> Claim:

@@ -53,9 +53,10 @@ class Told(NamedTuple):
     status: int
     error: str | None = None
     is_hit: bool = False
+    message: str | None = None
 
 
-_TOO_LATE = Told(Unavailable.status, Unavailable.name)
+_TOO_LATE = Told(Unavailable.status, Unavailable.name, message="the image was not there in time; try again")
 
 
 def check_options(settings: Settings) -> None:
@@ -185,7 +186,7 @@ class ImageWarmer:
         try:
             purge = await self._newest_purge()
         except Unavailable as error:
-            return Told(error.status, error.name)
+            return Told(error.status, error.name, message=error.message)
         return await self._ask(account, url, options, purge)
 
     async def _ask(self, account: str, url: str, options: str, purge: int) -> Told:
@@ -201,12 +202,12 @@ class ImageWarmer:
                     reply = await self._opened().get(target, headers=told)
                 if reply.status_code == httpx.codes.OK:  # it is there now
                     return Told(reply.status_code)
-                return Told(reply.status_code, _error_of(reply))
+                return _refused(reply)
         except (httpx.HTTPError, TimeoutError) as error:
             _log.info("image_door_away", extra={"cause": repr(error)})
             return _TOO_LATE
         except BrokerError as error:
-            return Told(error.status, error.name)
+            return Told(error.status, error.name, message=error.message)
 
     async def _target(self, account: str, url: str, options: str) -> str:
         keys = (await self._rules(account)).signing_keys
@@ -226,11 +227,12 @@ class ImageWarmer:
         return self._http
 
 
-def _error_of(reply: httpx.Response) -> str:
+def _refused(reply: httpx.Response) -> Told:
     try:
-        return str(orjson.loads(reply.content)["error"])
+        body = orjson.loads(reply.content)
+        return Told(reply.status_code, str(body["error"]), message=body.get("error_description"))
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        return Unavailable.name  # it is no answer of ours
+        return Told(reply.status_code, Unavailable.name)  # it is no answer of ours
 
 
 def _find_urls(

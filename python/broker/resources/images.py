@@ -48,6 +48,7 @@ class WarmedImage(Model):
     options: str
     status: Annotated[int, Field(description="200 if the image is ready.")]
     error: Annotated[str | None, Field(description="Name of the error, null without one.")]
+    message: Annotated[str | None, Field(description="What is wrong, for people; null without an error.")]
 
 
 class WarmedImages(Model):
@@ -71,7 +72,7 @@ async def _warm(context: Context, params: WarmParams) -> WarmedImages:
     made = await context.services.image_warmer.warm(context.principal.account, wanted)
     return WarmedImages(
         images=[
-            WarmedImage(url=url, options=options, status=told.status, error=told.error)
+            WarmedImage(url=url, options=options, status=told.status, error=told.error, message=told.message)
             for (url, options), told in zip(wanted, made, strict=True)
         ]
     )

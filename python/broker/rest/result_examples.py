@@ -241,6 +241,7 @@ _EXAMPLES: dict[Any, Any] = {
                 "options": "w=400,h=400,fit=face",
                 "status": 200,
                 "error": None,
+                "message": None,
             }
         ]
     },

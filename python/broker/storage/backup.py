@@ -7,7 +7,7 @@ What is in it is said in `broker.storage.account_tables`, its format in `broker.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import BinaryIO
 
 import asyncpg
 
@@ -27,12 +27,12 @@ _SCHEMA = "SELECT max(version) FROM schema_migrations"
 
 async def back_up(
     dsn: str,
-    path: Path,
+    raw: BinaryIO,
     product: str,
     accounts: Sequence[str] = (),
     progress: Callable[[int], None] = lambda _bytes: None,
 ) -> tuple[RowCounts, int]:
-    """Write a backup.
+    """Write a backup to an open file, which has part of one if this fails.
 
     Args:
         product: the version of the broker, for the file's header.
@@ -43,11 +43,11 @@ async def back_up(
         The rows of each account and table, and the size of the file in bytes.
 
     Raises:
-        NotFound: there is no such account.
-        Unavailable: the database went away; then there is no file.
-        OSError: the file cannot be written; then there is none.
+        NotFound: there is no such account, or none at all.
+        Unavailable: the database went away.
+        OSError: the file cannot be written.
     """
-    writer = BackupWriter(path)
+    writer = BackupWriter(raw)
     try:
         async with (
             long_connection(dsn, _NAME) as connection,
@@ -70,6 +70,8 @@ async def _write(
     for name in accounts:
         if name not in known:
             raise NotFound(f"there is no account {name}")
+    if not known:
+        raise NotFound("the database has no account; is it the right one?")
     wanted = [name for name in known if not accounts or name in accounts]
     schema = await connection.fetchval(_SCHEMA)
     writer.begin(BackupHeader(schema, product, await connection.fetchval(_NOW), wanted))

@@ -16,7 +16,7 @@ unpacks to, reading takes some megabytes of memory: lines have a bound, and bloc
 
 import gzip
 import hashlib
-import os
+import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -32,7 +32,6 @@ _LINE_BYTES = 1 << 20
 _LENGTH_DIGITS = 20  # of a block; `int` refuses very long ones in words of its own
 _BLOCK_BYTES = 64 << 20  # no block that we write comes near it
 _PIECE_BYTES = 1 << 20  # of a block, in memory at a time
-_BUFFER_BYTES = 1 << 20
 
 
 class BackupError(ValueError):
@@ -59,15 +58,11 @@ class Section:
 
 
 class BackupWriter:
-    """Writes a backup that has its name once it is complete: `close` gives it, `abandon` does not."""
+    """Writes a backup to an open file, which stays the caller's; it is whole after `close`."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError."""
-        self._path = path
-        self._part = path.with_name(f"{path.name}.part")
-        self._part.unlink(missing_ok=True)  # its mode could be another
-        descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._raw: BinaryIO = os.fdopen(descriptor, "wb", _BUFFER_BYTES)
+    def __init__(self, raw: BinaryIO) -> None:
+        """Nothing is written yet."""
+        self._raw = _Counted(raw)
         self._gzip = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=_LEVEL, filename="", mtime=0)
         self._digest = hashlib.sha256()
         self._sections = 0
@@ -95,20 +90,14 @@ class BackupWriter:
         self._line({"rows": rows})
 
     def close(self) -> int:
-        """Write the end, sync the file and give it its name. Returns its size in bytes."""
+        """Write the end. Returns the size of the backup in bytes. Raises OSError."""
         self._line({"sections": self._sections, "sha256": self._digest.hexdigest()})
         self._gzip.close()
-        self._raw.flush()
-        os.fsync(self._raw.fileno())
-        self._raw.close()
-        size = self._part.stat().st_size
-        self._part.replace(self._path)
-        return size
+        return self._raw.written_bytes
 
     def abandon(self) -> None:
-        """Leave nothing. Idempotent, and without effect after `close`."""
-        self._raw.close()
-        self._part.unlink(missing_ok=True)
+        """Write nothing more; the compression would, when it is collected. Without effect after `close`."""
+        self._raw.is_abandoned = True
 
     def _line(self, fields: dict[str, Any]) -> None:
         self._add(orjson.dumps(fields) + b"\n")
@@ -117,6 +106,22 @@ class BackupWriter:
         self._gzip.write(data)
         self._digest.update(data)
         self.written_bytes += len(data)
+
+
+class _Counted(io.RawIOBase):
+    """Counts what is written; a pipe cannot say where it is."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self.written_bytes = 0
+        self.is_abandoned = False
+
+    def write(self, data: Any) -> int:
+        if self.is_abandoned:
+            return len(data)
+        size = self._raw.write(data)
+        self.written_bytes += size
+        return size
 
 
 class BackupReader:

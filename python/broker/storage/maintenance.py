@@ -2,7 +2,7 @@
 
 from broker.clock import to_ms
 from broker.domain.audit import Actor, AuditEntry
-from broker.domain.maintenance import Maintenance
+from broker.domain.maintenance import DEFAULT_MESSAGE, DEFAULT_RETRY_AFTER_S, Maintenance
 from broker.storage.audit import append_audit_to_all
 from broker.storage.database import Repository
 
@@ -11,8 +11,11 @@ CHANNEL = "broker_maintenance"
 _FIND = "SELECT message, retry_after_s, started_time FROM maintenance"
 # Whoever changes the text of one that is on leaves it its beginning.
 _BEGIN = """
-INSERT INTO maintenance (message, retry_after_s) VALUES ($1, $2)
-ON CONFLICT (only_row) DO UPDATE SET message = excluded.message, retry_after_s = excluded.retry_after_s
+INSERT INTO maintenance AS m (message, retry_after_s)
+VALUES (coalesce($1::text, $3), coalesce($2::integer, $4))
+ON CONFLICT (only_row) DO UPDATE
+SET message = coalesce($1::text, m.message), retry_after_s = coalesce($2::integer, m.retry_after_s)
+RETURNING message, retry_after_s
 """
 _END = "DELETE FROM maintenance RETURNING true"
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
@@ -26,11 +29,15 @@ class MaintenanceModes(Repository):
         row = await self._database.fetchrow(_FIND)
         return None if row is None else Maintenance(row[0], row[1], to_ms(row[2]))
 
-    async def begin(self, message: str, retry_after_s: int, by: Actor) -> None:
-        """Switch it on, or change what is told of it; for the audit logs of all accounts."""
+    async def begin(self, message: str | None, retry_after_s: int | None, by: Actor) -> None:
+        """Switch it on, or change what is told of it; for the audit logs of all accounts.
+
+        None keeps what one that is on says, and is the default of one that is not.
+        """
+        given = (message, retry_after_s, DEFAULT_MESSAGE, DEFAULT_RETRY_AFTER_S)
         async with self._database.transaction() as connection:
-            await connection.execute(_BEGIN, message, retry_after_s)
-            told = {"message": message, "retryAfter": retry_after_s}
+            row = await connection.fetchrow(_BEGIN, *given)
+            told = {"message": row["message"], "retryAfter": row["retry_after_s"]}
             entry = AuditEntry(by, "maintenance.started", "installation", told)
             await append_audit_to_all(connection, entry)
             await connection.execute(_NOTIFY)

@@ -6,16 +6,20 @@ keeps them from committing. The old database stays as it is.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 
 import asyncpg
 
-from broker.errors import Conflict
+from broker.errors import Conflict, Unavailable
+from broker.settings import SettingError
+from broker.setup_error import SetupError
 from broker.storage.account_tables import ACCOUNT_TABLES, SHARED
 from broker.storage.database import rows_of
 from broker.storage.long_connection import column_names, long_connection
 from broker.storage.migrations import migrate
 
+OLD, NEW = "database that is moved", "new database"
 _NAME = "broker move"
 _LEFT = frozenset({"schema_migrations", "gateways", "conductor_lease"})  # of what ran, or made by `migrate`
 _TABLES = [*(table.name for table in ACCOUNT_TABLES), *sorted(SHARED - _LEFT)]
@@ -47,22 +51,38 @@ async def move(
 
     Raises:
         Conflict: the product runs on either, or the target has accounts; nothing was copied.
-        Unavailable: one of the servers cannot be reached; nothing was copied.
-        SchemaError, SettingError: as `migrate` of the target.
+        SetupError: one of the databases cannot be reached or used, with which; nothing was copied.
+        Unavailable: a server went away; nothing was copied.
     """
-    await migrate(target)
-    async with (
-        long_connection(source, _NAME) as old,
-        long_connection(target, _NAME) as new,
-        old.transaction(isolation="repeatable_read"),
-        new.transaction(),
-    ):
-        for connection, name in ((old, "database that is moved"), (new, "new database")):
+    with reaching(NEW):
+        await migrate(target)
+    async with AsyncExitStack() as stack:
+        with reaching(OLD):
+            old = await stack.enter_async_context(long_connection(source, _NAME))
+        with reaching(NEW):
+            new = await stack.enter_async_context(long_connection(target, _NAME))
+        await stack.enter_async_context(old.transaction(isolation="repeatable_read"))
+        await stack.enter_async_context(new.transaction())
+        for connection, name in ((old, OLD), (new, NEW)):
             await connection.execute(_LOCK)
             await _require_idle(connection, name)
         if await new.fetchval(_IS_USED):
             raise Conflict("the new database has accounts; a move needs an empty one")
         return await _copy_all(old, new, progress)
+
+
+@contextmanager
+def reaching(name: str) -> Iterator[None]:
+    """Say which of the two databases cannot be reached, and why; the driver's texts have no passwords.
+
+    Raises SetupError.
+    """
+    try:
+        yield
+    except Unavailable as error:
+        raise SetupError(f"the {name} cannot be reached: {error.log_text or error.message}") from error
+    except SettingError as error:
+        raise SetupError(f"the {name}: {str(error).removeprefix('BROKER_DATABASE_URL: ')}") from error
 
 
 async def _require_idle(connection: asyncpg.Connection, name: str) -> None:

@@ -60,7 +60,7 @@ async def restore(
 
     Raises:
         BackupError: the file is no backup, was changed, ends early, or is of a schema that is not ours.
-        NotFound: the backup has no such account.
+        NotFound: the backup has no such account, or none at all.
         Conflict: an account exists, or was changed meanwhile; nothing was restored.
         Unavailable: the database went away, or others hold the programs; nothing was restored.
         OSError: the file cannot be read.
@@ -71,6 +71,8 @@ async def restore(
         for name in accounts:
             if name not in header.accounts:
                 raise NotFound(f"{path} has no account {name}")
+        if not header.accounts:
+            raise NotFound(f"{path} has no account")
         wanted = [name for name in header.accounts if not accounts or name in accounts]
         raw.seek(0)
         async with long_connection(dsn, _NAME) as connection:
