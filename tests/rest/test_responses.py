@@ -173,6 +173,7 @@ async def test_impressions_are_told_in_the_report(ask: Any, product: Product) ->
         "responses": [
             {
                 "measureName": "whoWins",
+                "isDeclared": True,
                 "programId": vote.program,
                 "contextId": vote.context,
                 "options": [
@@ -240,6 +241,25 @@ async def test_one_bad_entry_refuses_all(ask: Any) -> None:
     answer = await vote.post(vote.answer("a"), vote.answer("b", visitorId=""))
     assert [fault["field"] for fault in answer.json()["errors"]] == ["responses[1].visitorId"]
     assert (await vote.results(programId=vote.program))["total"] == 0
+
+
+async def test_the_measure_that_the_event_declares_is_told_from_a_strangers(ask: Any) -> None:
+    vote = await ask()
+    asked = {"programId": vote.program, "contextId": vote.context}
+    assert (await vote.results(**asked))["isDeclared"] is True  # before anybody has answered, too
+    await vote.count(vote.answer("stranger", 1, measureName="whoWins2"))
+    await vote.count(vote.answer("a", 0))
+    report = (await vote.get(f"undefined/{vote.program}/report", "admin")).json()["responses"]
+    polls = (await vote.get(f"undefined/{vote.program}/integrity", "admin")).json()["polls"]
+    for entries in (report, polls):
+        assert {each["measureName"]: each["isDeclared"] for each in entries} == {
+            "whoWins2": False,
+            "whoWins": True,
+        }
+    assert (await vote.results(**asked))["isDeclared"] is True
+    assert (await vote.results("whoWins2", **asked))["isDeclared"] is False
+    assert (await vote.results("unheard", **asked))["isDeclared"] is False
+    assert "isDeclared" not in await vote.results(programId=vote.program)
 
 
 async def test_without_declared_options_any_index_counts(ask: Any) -> None:

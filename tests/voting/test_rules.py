@@ -162,3 +162,5 @@ def test_results_say_what_they_are_limited_to() -> None:
     }  # fmt: skip
     limited = live_results("demo", "vote", {}, project_id="p", context_id="c")
     assert (limited["projectId"], limited["contextId"], limited["total"]) == ("p", "c", 0)
+    assert limited["isDeclared"] is False
+    assert live_results("demo", "vote", {}, context_id="c", is_declared=True)["isDeclared"] is True

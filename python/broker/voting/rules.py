@@ -122,7 +122,8 @@ class LiveResults(Model):
     """The counts of one measure. `projectId` and `contextId` are there when the results are limited to them.
 
     `results` has the number of answers by the option's index: all declared options in order, and those that
-    were chosen without being declared.
+    were chosen without being declared. `isDeclared` is there with `contextId`: whether that is an event which
+    declares this measure. Anybody may begin other measures of an event.
     """
 
     # Not every field is in every reply.
@@ -131,6 +132,7 @@ class LiveResults(Model):
     account_id: str
     project_id: str | None = None
     context_id: str | None = None
+    is_declared: bool | None = None
     measure_name: str
     results: dict[str, int]
     total: int
@@ -154,9 +156,10 @@ class ReportImpressions(Model):
 
 
 class ReportEntry(Model):
-    """The answers to one measure of one context."""
+    """The answers to one measure of one context. `isDeclared`: the context is an event that declares it."""
 
     measure_name: str
+    is_declared: bool
     program_id: str
     context_id: str
     options: list[ReportOption]
@@ -202,6 +205,10 @@ class Declaration:
     allow_change: bool = False
     visitors: Visitors | None = None
     watched: bool = False
+
+    def declares(self, measure: str) -> bool:
+        """Whether this is the measure that the context asks; others may be answered besides."""
+        return self.measure_name == measure
 
     def is_open(self, now_ms: int) -> bool:
         """Whether answers are taken."""
@@ -271,9 +278,14 @@ def live_results(
     *,
     project_id: str | None = None,
     context_id: str | None = None,
+    is_declared: bool = False,
 ) -> dict[str, object]:
-    """The JSON of `LiveResults`."""
-    limits = {"projectId": project_id, "contextId": context_id}
+    """The JSON of `LiveResults`; without a context nothing is said of `is_declared`."""
+    limits = {
+        "projectId": project_id,
+        "contextId": context_id,
+        "isDeclared": None if context_id is None else is_declared,
+    }
     return {
         "accountId": account,
         **{name: value for name, value in limits.items() if value is not None},

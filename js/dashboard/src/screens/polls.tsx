@@ -111,7 +111,8 @@ function useTotals(log: EventLog, projectId: string | null) {
         if (method !== "results") continue;
         setTotals((before) => {
           const next = new Map(before);
-          for (const { contextId, results } of params.results) if (contextId) next.set(contextId, results);
+          for (const { contextId, isDeclared, results } of params.results)
+            if (contextId && isDeclared) next.set(contextId, results);
           return next;
         });
       }
@@ -120,10 +121,10 @@ function useTotals(log: EventLog, projectId: string | null) {
     return () => control.abort();
   }, [client, programId]);
   const entries = useMemo(() => {
-    // The measure that the event declares is the first one that is answered; others are beside the question.
+    // Anybody may answer other measures of the event: only the one that it declares is its poll.
     const found = new Map<string, Entry>();
     for (const entry of report.value?.responses ?? [])
-      if (!found.has(entry.contextId)) found.set(entry.contextId, entry);
+      if (entry.isDeclared) found.set(entry.contextId, entry);
     return found;
   }, [report.value]);
   const all = useMemo(() => {
