@@ -1,5 +1,7 @@
 """`broker.voting.rules`."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +56,21 @@ def test_a_declaration_is_read_in_full() -> None:
 )
 def test_what_is_malformed_counts_as_absent(metadata: object) -> None:
     assert parse_declaration(metadata) == NOTHING_DECLARED
+
+
+MEASURES = json.loads((Path(__file__).parent / "measures.json").read_text())
+"""What the broker makes of metadata; the overlays' tests read it too, for they make the same of it."""
+
+
+@pytest.mark.parametrize(("metadata", "measure"), [each.values() for each in MEASURES])
+def test_a_measure_has_a_name_that_can_be_answered(metadata: Any, measure: str) -> None:
+    declared = parse_declaration(metadata).measure_name
+    assert declared == measure
+    assert AnswerEntry.model_validate(ENTRY | {"measureName": declared}).measure_name == measure
+
+
+def test_without_a_title_and_a_name_nothing_is_asked() -> None:
+    assert parse_declaration({"options": ["a"], "measureName": "a\nb"}).measure_name is None
 
 
 def test_a_thousand_options_can_be_declared() -> None:

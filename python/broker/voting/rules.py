@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -26,6 +27,8 @@ _UUID_CHARACTERS = 36
 MAX_TEXT_CHARACTERS = 128
 MAX_SIGNED_CHARACTERS = 1_024
 MAX_MEASURE_CHARACTERS = 200
+UNNAMED = "poll"
+"""The measure of a title without a letter or digit, such as one of emoji."""
 
 # What ends no line, turns no text round and can be seen: no controls (C0, C1) and no invisible formatting.
 _UNPRINTABLE = "\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202f\\u2060-\\u206f\\ufeff"
@@ -190,7 +193,7 @@ class Declaration:
     """What a context declares; None and an empty `options` stand for what it says nothing of.
 
     Attributes:
-        measure_name: as declared, else the camelCased title.
+        measure_name: as declared, else the camelCased title; one that can be answered.
         options: their labels, in order.
         opens_ms, closes_ms: answers are taken from the first (inclusive) to the second (exclusive).
         visitors: who is counted; None leaves it to the account.
@@ -229,7 +232,7 @@ def parse_declaration(metadata: object) -> Declaration:
     title = _text(metadata.get("title"))
     return Declaration(
         title=title,
-        measure_name=_text(metadata.get("measureName")) or (camel_case(title) if title else None) or None,
+        measure_name=_measure(metadata.get("measureName"), title),
         options=_labels(metadata.get("options")),
         opens_ms=_ms(metadata.get("opens"), unreadable=MAX_INTEGER),
         closes_ms=_ms(metadata.get("closes"), unreadable=-MAX_INTEGER),
@@ -297,6 +300,14 @@ def live_results(
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
+
+
+def _measure(value: object, title: str | None) -> str | None:
+    """The declared name, or one made of the title where that is none that an answer may have."""
+    if isinstance(value, str) and value.strip() and len(value) <= MAX_MEASURE_CHARACTERS:
+        with suppress(ValueError):
+            return _check_printable(value)
+    return None if title is None else camel_case(title)[:MAX_MEASURE_CHARACTERS] or UNNAMED
 
 
 def _ms(value: object, *, unreadable: int) -> int | None:
