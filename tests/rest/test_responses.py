@@ -270,6 +270,27 @@ async def test_without_declared_options_any_index_counts(ask: Any) -> None:
     assert report["responses"][0]["options"] == [{"measureValue": 999, "total": 1, "label": "999"}]
 
 
+@pytest.mark.parametrize(("options", "last"), [(["Home", None, {"text": "x"}], 2), ("Home", None)])
+async def test_a_slip_in_the_options_leaves_no_other_index_open(
+    ask: Any, options: Any, last: int | None
+) -> None:
+    vote = await ask(ASKED | {"options": options})
+    answer = await vote.post(vote.answer("a", 0 if last is None else last + 1))
+    assert answer.status_code == 400
+    message = f"must be an option of the event, 0 to {last}"
+    if last is None:
+        message = "cannot be chosen: the event's options are no list, or one of too many"
+    assert answer.json()["errors"] == [{"field": "responses[0].measureValue", "message": message}]
+    asked = {"programId": vote.program, "contextId": vote.context}
+    if last is not None:
+        assert await vote.count(vote.answer("a", last)) == (1, 0)
+        assert (await vote.results(**asked))["results"] == {"0": 0, "1": 0, "2": 1}
+        (entry,) = (await vote.get(f"undefined/{vote.program}/report", "admin")).json()["responses"]
+        assert [each["label"] for each in entry["options"]] == ["Home", "1", "2"]
+    else:
+        assert (await vote.results(**asked))["results"] == {}
+
+
 async def test_free_contexts_need_no_event(ask: Any) -> None:
     vote = await ask(metadata={"freeContexts": True})
     assert await vote.count(vote.answer("a", 7, contextId="round 1")) == (1, 0)

@@ -145,12 +145,12 @@ export class State {
   #ask(action: string, metadata: Fields, told: Told): void {
     if (action === "hide") this.isPollOn = false;
     if (action === "show") {
-      const options = Array.isArray(metadata.options) ? metadata.options.slice(0, MOST_OPTIONS) : [];
+      const options = optionsOf(metadata.options).slice(0, MOST_OPTIONS);
       const poll: Poll = {
         id: told.id,
         measure: measureOf(metadata),
         title: text(metadata.title),
-        options: options.map((option) => text(fields(option).label ?? option)),
+        options: options.map(label),
         closesMs: closing(metadata.closes) ?? Number.POSITIVE_INFINITY,
         counts: options.map((option) => number(fields(option).votes) ?? 0),
       };
@@ -226,6 +226,18 @@ function banner(component: string, metadata: Fields, told: Told): Banner {
 function clocked(metadata: Fields): { line: string } | undefined {
   const [player, team, clock] = [metadata.player, metadata.team, metadata.clock].map(text);
   return clock ? { line: [player ? team : "", clock].filter(Boolean).join(" · ") } : undefined;
+}
+
+/** The options of which one can be chosen: none of what is no list, or a longer one than the broker takes. */
+function optionsOf(value: unknown): unknown[] {
+  return Array.isArray(value) && value.length <= 1_000 ? value : [];
+}
+
+/** An option's text; its index where it has none, as in the broker's report. */
+function label(option: unknown, index: number): string {
+  const isRecord = typeof option === "object" && option !== null && !Array.isArray(option);
+  const own = isRecord ? fields(option).label : option;
+  return typeof own === "string" || typeof own === "number" ? text(own) : String(index);
 }
 
 /** When a poll closes: undefined where nothing is said, and long ago for what cannot be read, as the broker has it. */

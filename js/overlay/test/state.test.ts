@@ -53,6 +53,19 @@ test("counts of another poll change nothing", () => {
   assert.deepEqual(state.poll?.counts, [5, 7]);
 });
 
+test("an option without a label is shown as its index", () => {
+  const labels = (options: unknown) => {
+    const state = new State();
+    tell(state, "Poll#show", { title: "Who wins?", options });
+    return [state.isPollOn, state.poll?.options];
+  };
+  const odd = ["a", 2, null, {}, { label: null }, { label: 1.5 }, [1], true];
+  assert.deepEqual(labels(odd), [true, ["a", "2", "2", "3", "4", "1.5", "6", "7"]]);
+  assert.deepEqual(labels(Array(1_000).fill("x")), [true, Array(8).fill("x")]);
+  for (const none of [Array(1_001).fill("x"), "ab", {}, [], null])
+    assert.deepEqual(labels(none), [false, []]);
+});
+
 test("a poll's votes are looked for under the name that the broker counts them by", () => {
   for (const { metadata, measure } of MEASURES) {
     const state = new State();

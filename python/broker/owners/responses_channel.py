@@ -138,7 +138,7 @@ def _result(account: str, count: PollCount) -> bytes:
         live_results(
             account,
             count.measure,
-            count_options([count.totals], len(declared.options)),
+            count_options([count.totals], len(declared.options or ())),
             project_id=count.project_id,
             context_id=count.context,
             is_declared=declared.declares(count.measure),

@@ -4,7 +4,7 @@ An event is the *context* of the answers that name its id. Its metadata declares
 `{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms or ISO 8601),
 "allowChange", "visitors", "watched"}`. Producers write metadata freely, so what is malformed there counts as
 absent and never makes an event unusable. What limits a poll is taken for the strictest when it is malformed,
-for a limit was meant: `visitors` for `signed`, `opens` for never, `closes` for long ago.
+for a limit was meant: `visitors` for `signed`, `opens` for never, `closes` for long ago, `options` for none.
 """
 
 import json
@@ -190,11 +190,11 @@ class Visitors(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a context declares; None and an empty `options` stand for what it says nothing of.
+    """What a context declares; None stands for what it says nothing of.
 
     Attributes:
         measure_name: as declared, else the camelCased title; one that can be answered.
-        options: their labels, in order.
+        options: their labels, in order; without any, none can be chosen.
         opens_ms, closes_ms: answers are taken from the first (inclusive) to the second (exclusive).
         visitors: who is counted; None leaves it to the account.
         watched: how votes come is counted too.
@@ -202,12 +202,17 @@ class Declaration:
 
     title: str | None = None
     measure_name: str | None = None
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] | None = None
     opens_ms: int | None = None
     closes_ms: int | None = None
     allow_change: bool = False
     visitors: Visitors | None = None
     watched: bool = False
+
+    @property
+    def choices(self) -> int:
+        """How many indexes can be chosen, from 0 on: of options that are declared, or any."""
+        return MAX_OPTION + 1 if self.options is None else len(self.options)
 
     def declares(self, measure: str) -> bool:
         """Whether this is the measure that the context asks; others may be answered besides."""
@@ -336,18 +341,22 @@ def _time_ms(value: object, unreadable: int) -> int:
         return unreadable
 
 
-def _labels(value: object) -> tuple[str, ...]:
-    """The labels of options; a list with anything else in it, or longer than answers can name, is none."""
+def _labels(value: object) -> tuple[str, ...] | None:
+    """The labels of options; None of null, an empty list, and the empty text that a form sends for nothing.
+
+    None can be chosen of what is no list, or a longer one than answers can name.
+    """
+    if value is None or value in ("", []):
+        return None
     if not isinstance(value, list) or len(value) > MAX_OPTION + 1:
         return ()
-    labels = [_label(each.get("label") if isinstance(each, dict) else each) for each in value]
-    texts = tuple(label for label in labels if label is not None)
-    return texts if len(texts) == len(labels) else ()
+    return tuple(_label(option, index) for index, option in enumerate(value))
 
 
-def _label(value: object) -> str | None:
-    """A text, or a number as it is written."""
-    if isinstance(value, str):
-        return value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return json.dumps(value).removesuffix(".0") if is_number else None
+def _label(option: object, index: int) -> str:
+    """A text, or a number as it is written; the index of an option that has neither."""
+    label = option.get("label") if isinstance(option, dict) else option
+    if isinstance(label, str):
+        return label
+    is_number = isinstance(label, int | float) and not isinstance(label, bool)
+    return json.dumps(label).removesuffix(".0") if is_number else str(index)

@@ -141,9 +141,15 @@ function useTotals(log: EventLog, projectId: string | null) {
   return { totals: all, before, entries, error: error ?? report.error };
 }
 
-function labelOf(option: unknown): string {
-  if (option && typeof option === "object" && "label" in option) return String(option.label);
-  return String(option);
+/** The labels of options, by the index where one has none; nothing of more than the broker takes can be chosen. */
+function labelsOf(options: unknown): string[] {
+  return Array.isArray(options) && options.length <= 1_000 ? options.map(labelOf) : [];
+}
+
+function labelOf(option: unknown, index: number): string {
+  const isRecord = typeof option === "object" && option !== null && !Array.isArray(option);
+  const label = isRecord && "label" in option ? option.label : option;
+  return typeof label === "string" || typeof label === "number" ? String(label) : String(index);
 }
 
 function Poll({
@@ -164,7 +170,7 @@ function Poll({
   const now = log.client.now();
   const state = stateOf(poll, now);
   const { metadata } = poll;
-  const options = (metadata.options as unknown[]).map(labelOf);
+  const options = labelsOf(metadata.options);
   const counts = options.map((_, index) => totals?.[index] ?? 0);
   const all = counts.reduce((sum, each) => sum + each, 0);
   const most = Math.max(...counts);

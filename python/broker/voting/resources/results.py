@@ -104,8 +104,8 @@ async def _reported(context: Context, params: ResponseReportParams) -> list[Poll
 
 def _entry(count: PollCount) -> ReportEntry:
     declared = _declared(count)
-    options = count_options([count.totals], len(declared.options))
-    labels = dict(enumerate(declared.options))
+    labels = dict(enumerate(declared.options or ()))
+    options = count_options([count.totals], len(labels))
     return ReportEntry.model_construct(
         measure_name=count.measure,
         is_declared=declared.declares(count.measure),
@@ -156,7 +156,7 @@ async def _read_results(context: Context, params: ResultsParams) -> LiveReply:
             counts = await _sealed(context, params, counts)
             declared = [_declared(count) for count in counts]
             is_final = all(count.sealed and final.has_ended(_declared(count)) for count in counts)
-    options = max((len(each.options) for each in declared), default=0)
+    options = max((len(each.options or ()) for each in declared), default=0)
     body = orjson.dumps(
         live_results(
             context.principal.account,
