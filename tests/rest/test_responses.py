@@ -310,6 +310,21 @@ async def test_answers_are_taken_from_opening_to_closing(ask: Any, product: Prod
     assert await vote.count(impressions=[vote.impression("b", "1")]) == (1, 0)
 
 
+async def test_a_counted_vote_that_is_repeated_after_the_closing_has_its_result_under_a_key_only(
+    ask: Any, product: Product
+) -> None:
+    vote = await ask(ASKED | {"closes": product.services.clock.now_ms() + 60_000})
+    plain, keyed = vote.answer("plain"), vote.answer("keyed")
+    first = [await vote.post(plain), await vote.post(keyed, **{"Idempotency-Key": "vote"})]
+    assert [each.status_code for each in first] == [202, 202]
+    for forward_ms in (60_000, ENDED_MS):  # closed, and final
+        product.clock.forward_ms += forward_ms
+        again = [await vote.post(plain), await vote.post(keyed, **{"Idempotency-Key": "vote"})]
+        assert [each.status_code for each in again] == [409, 202]
+        assert again[1].content == first[1].content
+    assert (await vote.results(programId=vote.program))["total"] == 2
+
+
 async def test_results_may_be_cached(ask: Any, product: Product) -> None:
     now = product.services.clock.now_ms()
     vote = await ask(ASKED | {"closes": now + 600_000})
