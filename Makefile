@@ -67,7 +67,7 @@ $(JS)/dist/.stamp: $(JS)/src/schema.ts $(JS_SOURCES)
 
 # The overlays bundle the client from its source and use its tools.
 OVERLAY := js/overlay
-OVERLAY_SOURCES := $(shell find $(OVERLAY)/src $(OVERLAY)/static $(OVERLAY)/test -type f) $(OVERLAY)/build.mjs
+OVERLAY_SOURCES := $(shell find $(OVERLAY)/src $(OVERLAY)/static $(OVERLAY)/test -type f) $(OVERLAY)/build.mjs tests/voting/measures.json
 
 $(OVERLAY)/node_modules/.stamp: $(OVERLAY)/package.json $(OVERLAY)/package-lock.json $(OVERLAY)/.npmrc | toolchain
 	cd $(OVERLAY) && npm ci --no-audit --no-fund --ignore-scripts --prefer-offline --loglevel=error

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from broker.cli.main import run
 from broker.cli.remote import Remote, noticed
-from broker.cli.results import render
+from broker.cli.results import _declared_first, render
 from broker.client import Answer, AsyncClient, ReportEntry, ReportImpressions, ReportOption
 from broker.deployments.ports import free_port
 from tests.auth.services import PASSWORD
@@ -184,6 +184,7 @@ ENTRY = ReportEntry(
     (ReportOption(0, 1_500, "Home"), ReportOption(1, 500, "Away side"), ReportOption(2, 0, "Draw")),
     2_000,
     ReportImpressions(3_000, 1, 1),
+    is_declared=True,
 )
 
 
@@ -194,6 +195,12 @@ def test_results_are_a_small_table() -> None:
         "  Away side    500   25%  █████",
         "  Draw           0    0%",
     ]
+
+
+def test_a_measure_that_no_event_declares_is_marked_and_comes_last() -> None:
+    strange = replace(ENTRY, measure_name="whoWins2", is_declared=False)
+    assert render(strange)[0] == "Who wins?  (whoWins2, not declared, 2,000 answers, shown 3,000 times)"
+    assert _declared_first([strange, ENTRY]) == [ENTRY, strange]
 
 
 def test_results_without_answers_have_no_shares() -> None:

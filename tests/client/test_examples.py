@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import Answer, AsyncClient, NewEvent
+from broker.client import Answer, AsyncClient, Conflict, NewEvent
 from broker.settings import child_environment
 from tests.auth.services import PASSWORD
 from tests.client.doors import open_doors
@@ -55,16 +55,27 @@ async def _run_examples(url: str, folder: Path) -> None:
         life = asyncio.create_task(_publish(client, "examples-final"))
         assert " Clock#tick " in await read(follower)
         life.cancel()
-        quiz = await start("quiz.py", "Who wins?", "Home", "Away")
-        assert await read(quiz) == "asked: Who wins? Press Enter to close the poll."
-        while " Poll#show " not in (line := await read(follower)):
-            assert line
-        poll = [each for each in await client.events.list("examples-final") if each.event == "Poll#show"][-1]
-        await client.responses.add("examples-final", [Answer("quiz", poll.id, 1, "visitor")])
-        assert quiz.stdin is not None
-        quiz.stdin.write(b"\n")
-        assert await read(quiz) == "Away wins, 1 of 1 votes"
-        assert await quiz.wait() == 0
+        for votes, announced in (
+            ([], "nobody has voted"),
+            ([0, 1], "a draw: Home and Away have 1 of 2 votes each"),
+            ([1], "Away wins, 1 of 1 votes"),
+        ):
+            quiz = await start("quiz.py", "Who wins?", "Home", "Away")
+            assert await read(quiz) == "asked: Who wins? Press Enter to close the poll."
+            while " Poll#show " not in (line := await read(follower)):
+                assert line
+            events = await client.events.list("examples-final")
+            poll = [each for each in events if each.event == "Poll#show"][-1]
+            answers = [Answer("quiz", poll.id, vote, f"visitor-{vote}") for vote in votes]
+            await client.responses.add("examples-final", answers)
+            assert quiz.stdin is not None
+            quiz.stdin.write(b"\n")
+            assert await read(quiz) == announced
+            assert await quiz.wait() == 0
+            with pytest.raises(Conflict):  # it is closed, as it has said
+                await client.responses.add("examples-final", [Answer("quiz", poll.id, 1, "late")])
+            winners = [e for e in await client.events.list("examples-final") if e.event == "Winner#show"]
+            assert len(winners) == announced.count("wins")
         place = await read(follower)
         follower.send_signal(signal.SIGINT)
         assert await follower.wait() == 130

@@ -348,7 +348,7 @@ async def test_answers_are_counted_and_told(url: str, product: Product, project:
         results = await anybody.responses.get_results(
             "whoWins", program_id="final", context_id=context, project_id=project
         )
-        assert results == LiveResults("demo", "whoWins", {0: 4, 1: 3}, 7, project, context)
+        assert results == LiveResults("demo", "whoWins", {0: 4, 1: 3}, 7, project, context, True)
         assert (await anybody.responses.get_results("unasked")).results == {}
         with pytest.raises(Unauthenticated):
             await anybody.responses.get_report("final", project_id=project)

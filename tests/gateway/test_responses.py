@@ -175,6 +175,7 @@ async def test_changed_results_are_told(world: World) -> None:
                     "accountId": "demo",
                     "projectId": "own",
                     "contextId": place["contextId"],
+                    "isDeclared": True,
                     "measureName": "whoWins",
                     "results": {"0": 1, "1": 1},
                     "total": 2,

@@ -36,7 +36,7 @@ class Stored:
 
     async def count(self, account: str, measure: None, *, program_id: str) -> list[PollCount]:
         self.looks += 1
-        event = orjson.dumps({"options": ["a", "b"]})
+        event = orjson.dumps({"options": ["a", "b"], "measureName": "new"})
         return [
             PollCount(uid, "p", None, name, "c", 0, totals, 0, 0, 0, False, event)
             for uid, (name, totals) in enumerate(self.counts.items())
@@ -85,7 +85,9 @@ async def test_what_was_there_is_not_told_and_what_changes_is(scene: Scene) -> N
     await channel._look()
     assert log(channel) == [{"old": 2, "new": 0}]
     (step,) = channel.log.since(0, 10)
-    assert orjson.loads(step.entry.params)["results"][0]["results"] == {"0": 1, "1": 1}
+    results = orjson.loads(step.entry.params)["results"]
+    assert results[0]["results"] == {"0": 1, "1": 1}
+    assert {each["measureName"]: each["isDeclared"] for each in results} == {"old": False, "new": True}
 
 
 async def test_it_tells_at_most_once_a_second_and_the_newest(scene: Scene) -> None:

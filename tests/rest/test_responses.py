@@ -173,6 +173,7 @@ async def test_impressions_are_told_in_the_report(ask: Any, product: Product) ->
         "responses": [
             {
                 "measureName": "whoWins",
+                "isDeclared": True,
                 "programId": vote.program,
                 "contextId": vote.context,
                 "options": [
@@ -242,12 +243,52 @@ async def test_one_bad_entry_refuses_all(ask: Any) -> None:
     assert (await vote.results(programId=vote.program))["total"] == 0
 
 
+async def test_the_measure_that_the_event_declares_is_told_from_a_strangers(ask: Any) -> None:
+    vote = await ask()
+    asked = {"programId": vote.program, "contextId": vote.context}
+    assert (await vote.results(**asked))["isDeclared"] is True  # before anybody has answered, too
+    await vote.count(vote.answer("stranger", 1, measureName="whoWins2"))
+    await vote.count(vote.answer("a", 0))
+    report = (await vote.get(f"undefined/{vote.program}/report", "admin")).json()["responses"]
+    polls = (await vote.get(f"undefined/{vote.program}/integrity", "admin")).json()["polls"]
+    for entries in (report, polls):
+        assert {each["measureName"]: each["isDeclared"] for each in entries} == {
+            "whoWins2": False,
+            "whoWins": True,
+        }
+    assert (await vote.results(**asked))["isDeclared"] is True
+    assert (await vote.results("whoWins2", **asked))["isDeclared"] is False
+    assert (await vote.results("unheard", **asked))["isDeclared"] is False
+    assert "isDeclared" not in await vote.results(programId=vote.program)
+
+
 async def test_without_declared_options_any_index_counts(ask: Any) -> None:
     vote = await ask({"title": "Who wins?"})
     assert await vote.count(vote.answer("a", 999)) == (1, 0)
     assert (await vote.results(programId=vote.program))["results"] == {"999": 1}
     report = (await vote.get(f"undefined/{vote.program}/report", "admin")).json()
     assert report["responses"][0]["options"] == [{"measureValue": 999, "total": 1, "label": "999"}]
+
+
+@pytest.mark.parametrize(("options", "last"), [(["Home", None, {"text": "x"}], 2), ("Home", None)])
+async def test_a_slip_in_the_options_leaves_no_other_index_open(
+    ask: Any, options: Any, last: int | None
+) -> None:
+    vote = await ask(ASKED | {"options": options})
+    answer = await vote.post(vote.answer("a", 0 if last is None else last + 1))
+    assert answer.status_code == 400
+    message = f"must be an option of the event, 0 to {last}"
+    if last is None:
+        message = "cannot be chosen: the event's options are no list, or one of too many"
+    assert answer.json()["errors"] == [{"field": "responses[0].measureValue", "message": message}]
+    asked = {"programId": vote.program, "contextId": vote.context}
+    if last is not None:
+        assert await vote.count(vote.answer("a", last)) == (1, 0)
+        assert (await vote.results(**asked))["results"] == {"0": 0, "1": 0, "2": 1}
+        (entry,) = (await vote.get(f"undefined/{vote.program}/report", "admin")).json()["responses"]
+        assert [each["label"] for each in entry["options"]] == ["Home", "1", "2"]
+    else:
+        assert (await vote.results(**asked))["results"] == {}
 
 
 async def test_free_contexts_need_no_event(ask: Any) -> None:
@@ -267,6 +308,21 @@ async def test_answers_are_taken_from_opening_to_closing(ask: Any, product: Prod
     assert answer.json()["error"] == "conflict"
     assert answer.json()["errors"] == [{"field": "responses[0].contextId", "message": "voting is closed"}]
     assert await vote.count(impressions=[vote.impression("b", "1")]) == (1, 0)
+
+
+async def test_a_counted_vote_that_is_repeated_after_the_closing_has_its_result_under_a_key_only(
+    ask: Any, product: Product
+) -> None:
+    vote = await ask(ASKED | {"closes": product.services.clock.now_ms() + 60_000})
+    plain, keyed = vote.answer("plain"), vote.answer("keyed")
+    first = [await vote.post(plain), await vote.post(keyed, **{"Idempotency-Key": "vote"})]
+    assert [each.status_code for each in first] == [202, 202]
+    for forward_ms in (60_000, ENDED_MS):  # closed, and final
+        product.clock.forward_ms += forward_ms
+        again = [await vote.post(plain), await vote.post(keyed, **{"Idempotency-Key": "vote"})]
+        assert [each.status_code for each in again] == [409, 202]
+        assert again[1].content == first[1].content
+    assert (await vote.results(programId=vote.program))["total"] == 2
 
 
 async def test_results_may_be_cached(ask: Any, product: Product) -> None:

@@ -1,5 +1,7 @@
 """`broker.voting.rules`."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,22 +44,54 @@ def test_a_declaration_is_read_in_full() -> None:
         {
             "title": 5,
             "measureName": [],
-            "options": "ab",
+            "options": None,
             "opens": None,
             "closes": None,
             "allowChange": "yes",
         },
-        {"title": "", "measureName": " ", "options": ["a", True]},
-        {"options": [{"text": "a"}], "allowChange": 1},
-        {"options": ["x"] * 1_001},
+        {"title": "", "measureName": " ", "options": []},
+        {"options": "", "allowChange": 1},
     ],
 )
 def test_what_is_malformed_counts_as_absent(metadata: object) -> None:
     assert parse_declaration(metadata) == NOTHING_DECLARED
 
 
+MEASURES = json.loads((Path(__file__).parent / "measures.json").read_text())
+"""What the broker makes of metadata; the overlays' tests read it too, for they make the same of it."""
+
+
+@pytest.mark.parametrize(("metadata", "measure"), [each.values() for each in MEASURES])
+def test_a_measure_has_a_name_that_can_be_answered(metadata: Any, measure: str) -> None:
+    declared = parse_declaration(metadata).measure_name
+    assert declared == measure
+    assert AnswerEntry.model_validate(ENTRY | {"measureName": declared}).measure_name == measure
+
+
+def test_without_a_title_and_a_name_nothing_is_asked() -> None:
+    assert parse_declaration({"options": ["a"], "measureName": "a\nb"}).measure_name is None
+
+
 def test_a_thousand_options_can_be_declared() -> None:
-    assert len(parse_declaration({"options": ["x"] * 1_000}).options) == 1_000
+    assert parse_declaration({"options": ["x"] * 1_000}).options == ("x",) * 1_000
+
+
+@pytest.mark.parametrize("options", [None, "", []])
+def test_without_options_any_index_can_be_chosen(options: object) -> None:
+    assert (parse_declaration({"options": options}).choices, NOTHING_DECLARED.choices) == (1_000, 1_000)
+
+
+@pytest.mark.parametrize("options", [" ", "ab", 0, False, True, {}, {"0": "a"}, ["x"] * 1_001])
+def test_of_options_that_cannot_be_read_none_can_be_chosen(options: object) -> None:
+    declared = parse_declaration({"options": options})
+    assert (declared.options, declared.choices) == ((), 0)
+
+
+def test_an_option_without_a_label_is_shown_as_its_index() -> None:
+    options = ["a", None, {}, {"label": None}, {"label": True}, True, [1], {"text": "h"}, "", {"label": ""}]
+    declared = parse_declaration({"options": options})
+    assert declared.options == ("a", "1", "2", "3", "4", "5", "6", "7", "", "")
+    assert declared.choices == 10
 
 
 @pytest.mark.parametrize(
@@ -162,3 +196,5 @@ def test_results_say_what_they_are_limited_to() -> None:
     }  # fmt: skip
     limited = live_results("demo", "vote", {}, project_id="p", context_id="c")
     assert (limited["projectId"], limited["contextId"], limited["total"]) == ("p", "c", 0)
+    assert limited["isDeclared"] is False
+    assert live_results("demo", "vote", {}, context_id="c", is_declared=True)["isDeclared"] is True

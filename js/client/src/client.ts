@@ -131,6 +131,7 @@ export class Client extends Core {
 
   /**
    * Answers a poll; resolves once the answer is durable. It is tried until the broker has decided, and counts once.
+   * Where the poll closes before a lost try is repeated, it throws a 409, and the answer may have been counted.
    * Answers to one poll go in the order of the calls.
    */
   respond(

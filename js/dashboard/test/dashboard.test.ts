@@ -397,6 +397,25 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await close();
   });
 
+  test("only the measure that an event declares is the result of its poll", async () => {
+    const { program, project } = await makeShow(admin, "Disturbed");
+    const poll = await askAudience(admin, program, "Who counts?", ["Yes", "No"], { watched: true });
+    // A stranger's measure is the first that is answered, and the last.
+    await vote(admin, project, program, poll, "strange", 90);
+    await vote(admin, project, program, poll, "whoCounts", 3);
+    const { page, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    await show(page, `programs/${program}/polls`);
+    const bars = page.getByRole("region", { name: "Who counts?" });
+    await until(async () => (await bars.innerText()).includes("3 answers"), "the answers of the report");
+    await vote(admin, project, program, poll, "whoCounts", 4);
+    await until(async () => (await bars.innerText()).includes("7 answers"), "the answers that are pushed");
+    await vote(admin, project, program, poll, "strange", 1);
+    await page.waitForTimeout(2_500); // two pushes of results
+    assert.match(await bars.innerText(), /7 answers/);
+    await close();
+  });
+
   test("ten thousand events cost as many elements as thirty", async () => {
     const program = await makeLongShow(admin, 10_000);
     const { page, close } = await visit(browser, { viewport: DESKTOP });

@@ -134,7 +134,7 @@ export class Live {
   #take(event: ProgramEvent): void {
     this.overlay.apply({ ...event, metadata: fields(event.metadata) });
     const { poll } = this.overlay;
-    if (!poll || poll.id === this.#polled) return;
+    if (!poll?.measure || poll.id === this.#polled) return;
     this.#polled = poll.id;
     this.#readCounts(poll).catch((error: unknown) => this.onState("live", error));
   }
@@ -147,7 +147,6 @@ export class Live {
           path: { accountId: this.client.account, responseName: measure },
           query: { programId: this.source.program, contextId: id },
         }),
-        id,
       );
     } catch (error) {
       if (!(error instanceof ApiError && error.status === 404)) throw error;
@@ -163,8 +162,8 @@ export class Live {
     if (!signal.aborted) await wait(AGAIN_MS, signal);
   }
 
-  #tell({ contextId, measureName, results }: LiveResults, context = contextId): void {
-    this.overlay.count(context, measureName, fields(results));
+  #tell({ contextId, isDeclared, results }: LiveResults): void {
+    this.overlay.count(contextId, isDeclared, fields(results));
   }
 
   /** Looks every few seconds whether another revision has been published. */

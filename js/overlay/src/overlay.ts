@@ -109,8 +109,8 @@ export class Overlay {
   }
 
   /** Takes the counts of a poll. */
-  count(contextId: string | null | undefined, measure: string, results: Fields): void {
-    this.#state.count(contextId, measure, results);
+  count(contextId: unknown, isDeclared: unknown, results: Fields): void {
+    this.#state.count(contextId, isDeclared, results);
     this.#ask();
   }
 

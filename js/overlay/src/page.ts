@@ -113,8 +113,8 @@ function preview(told: Fields): void {
     });
   }
   if (counts) {
-    const { contextId, measureName, results } = fields(counts);
-    overlay.count(text(contextId), text(measureName), fields(results));
+    const { contextId, isDeclared, results } = fields(counts);
+    overlay.count(contextId, isDeclared, fields(results));
   }
 }
 

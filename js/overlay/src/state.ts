@@ -5,6 +5,7 @@
  * and their metadata. Of the lower thirds that are on, the one that was shown last is seen. Events of other
  * components mean nothing here.
  */
+import { measureOf } from "./measure.js";
 import { type Fields, fields, number, text, timeMs } from "./values.js";
 
 /** As much of a program's event as graphics need. */
@@ -50,6 +51,7 @@ export interface Banner {
 
 export interface Poll {
   id: string;
+  /** The name under which its votes are counted; empty when it declares none. */
   measure: string;
   title: string;
   options: string[];
@@ -96,10 +98,10 @@ export class State {
     else if (told.event === "Overlay#clear") this.clear();
   }
 
-  /** Takes the counts of a poll; those of another one than is asked mean nothing. */
-  count(contextId: string | null | undefined, measure: string, results: Fields): void {
+  /** Takes the counts of a poll; those of another one than is asked, or of what it does not declare, mean nothing. */
+  count(contextId: unknown, isDeclared: unknown, results: Fields): void {
     const { poll } = this;
-    if (!poll || contextId !== poll.id || measure !== poll.measure) return;
+    if (!poll || contextId !== poll.id || isDeclared !== true) return;
     poll.counts = poll.options.map((_, index) => Math.max(0, number(results[String(index)]) ?? 0));
   }
 
@@ -143,13 +145,12 @@ export class State {
   #ask(action: string, metadata: Fields, told: Told): void {
     if (action === "hide") this.isPollOn = false;
     if (action === "show") {
-      const title = text(metadata.title);
-      const options = Array.isArray(metadata.options) ? metadata.options.slice(0, MOST_OPTIONS) : [];
+      const options = optionsOf(metadata.options).slice(0, MOST_OPTIONS);
       const poll: Poll = {
         id: told.id,
-        measure: text(metadata.measureName) || camelCased(title),
-        title,
-        options: options.map((option) => text(fields(option).label ?? option)),
+        measure: measureOf(metadata),
+        title: text(metadata.title),
+        options: options.map(label),
         closesMs: closing(metadata.closes) ?? Number.POSITIVE_INFINITY,
         counts: options.map((option) => number(fields(option).votes) ?? 0),
       };
@@ -227,6 +228,18 @@ function clocked(metadata: Fields): { line: string } | undefined {
   return clock ? { line: [player ? team : "", clock].filter(Boolean).join(" · ") } : undefined;
 }
 
+/** The options of which one can be chosen: none of what is no list, or a longer one than the broker takes. */
+function optionsOf(value: unknown): unknown[] {
+  return Array.isArray(value) && value.length <= 1_000 ? value : [];
+}
+
+/** An option's text; its index where it has none, as in the broker's report. */
+function label(option: unknown, index: number): string {
+  const isRecord = typeof option === "object" && option !== null && !Array.isArray(option);
+  const own = isRecord ? fields(option).label : option;
+  return typeof own === "string" || typeof own === "number" ? text(own) : String(index);
+}
+
 /** When a poll closes: undefined where nothing is said, and long ago for what cannot be read, as the broker has it. */
 function closing(value: unknown): number | undefined {
   return value == null || value === "" ? undefined : (timeMs(value) ?? Number.NEGATIVE_INFINITY);
@@ -241,17 +254,6 @@ function names(value: unknown): string {
     ? value.slice(0, 11).map((player) => text(fields(player).name ?? player))
     : [];
   return text(players.map((name) => name.split(" ").pop()).join(" · "));
-}
-
-/** The name under which a poll without one is counted, as the broker makes it of its title (docs/answers.md). */
-function camelCased(title: string): string {
-  const words = title.replace(/['’]/g, "").match(/[\p{L}\p{N}]+/gu) ?? [];
-  const plain = words.map((word) => (word === word.toUpperCase() ? word.toLowerCase() : word));
-  return plain
-    .map(
-      (word, index) => (index ? word.charAt(0).toUpperCase() : word.charAt(0).toLowerCase()) + word.slice(1),
-    )
-    .join("");
 }
 
 /** Percentages that add up to 100 (largest remainder), all 0 where there are no votes. */

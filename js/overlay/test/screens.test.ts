@@ -137,7 +137,13 @@ test("screens", { timeout: 120_000 }, async () => {
   await show("Clock#stop", { clock: "120:00 +15" });
   // As many answers as no test sends.
   await page.route("**/responses/demo/song/results?*", (route) =>
-    route.fulfill({ json: { contextId: "", measureName: "song", results: { ...votes } } }),
+    route.fulfill({
+      json: {
+        contextId: new URL(route.request().url()).searchParams.get("contextId"),
+        isDeclared: true,
+        results: { ...votes },
+      },
+    }),
   );
   await show("Poll#show", {
     title: "Which country’s song of the evening would you like to hear once more before the votes close?",

@@ -5,6 +5,7 @@ import { parseConfig, parseGraphics } from "../src/config.js";
 import { findHost } from "../src/hosts.js";
 import { clockText, percentages, State } from "../src/state.js";
 import { bounded, colour, inkOn, text } from "../src/values.js";
+import MEASURES from "../../../tests/voting/measures.json" with { type: "json" };
 
 function tell(state: State, event: string, metadata: Record<string, unknown> = {}): void {
   state.apply({ id: event, event, timestamp: 1_000, metadata });
@@ -44,11 +45,36 @@ test("counts of another poll change nothing", () => {
     metadata: { title: "Who's the FIFA cup's MVP?", options: ["A", { label: "B" }] },
   });
   assert.deepEqual([state.poll?.measure, state.poll?.options], ["whosTheFifaCupsMvp", ["A", "B"]]);
-  state.count("q", "whosTheFifaCupsMvp", { 0: 5 });
-  state.count("p", "other", { 0: 5 });
+  state.count("q", true, { 0: 5 });
+  state.count("p", false, { 0: 5 });
+  state.count("p", undefined, { 0: 5 });
   assert.deepEqual(state.poll?.counts, [0, 0]);
-  state.count("p", "whosTheFifaCupsMvp", { 0: 5, 1: 7, 9: 1 });
+  state.count("p", true, { 0: 5, 1: 7, 9: 1 });
   assert.deepEqual(state.poll?.counts, [5, 7]);
+});
+
+test("an option without a label is shown as its index", () => {
+  const labels = (options: unknown) => {
+    const state = new State();
+    tell(state, "Poll#show", { title: "Who wins?", options });
+    return [state.isPollOn, state.poll?.options];
+  };
+  const odd = ["a", 2, null, {}, { label: null }, { label: 1.5 }, [1], true];
+  assert.deepEqual(labels(odd), [true, ["a", "2", "2", "3", "4", "1.5", "6", "7"]]);
+  assert.deepEqual(labels(Array(1_000).fill("x")), [true, Array(8).fill("x")]);
+  for (const none of [Array(1_001).fill("x"), "ab", {}, [], null])
+    assert.deepEqual(labels(none), [false, []]);
+});
+
+test("a poll's votes are looked for under the name that the broker counts them by", () => {
+  for (const { metadata, measure } of MEASURES) {
+    const state = new State();
+    tell(state, "Poll#show", { ...metadata, options: ["A", "B"] });
+    assert.equal(state.poll?.measure, measure, JSON.stringify(metadata));
+  }
+  const state = new State();
+  tell(state, "Poll#show", { title: " ", measureName: 5, options: ["A"] });
+  assert.equal(state.poll?.measure, "");
 });
 
 test("a poll closes at the time that its metadata names, and is closed when that cannot be read", () => {

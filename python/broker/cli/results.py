@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -16,6 +16,8 @@ from broker.client import (
     ReportEntry,
     ServerError,
 )
+
+_Entry = TypeVar("_Entry", ReportEntry, IntegrityEntry)
 
 _STABLE_S = 10.0  # after so long a lost connection is a new trouble, not the old one
 _BAR = 20  # characters of a bar that is all answers
@@ -36,7 +38,7 @@ def results(
     remote: Remote,
     json: JsonOption = False,
 ) -> None:
-    """Show the results of a program's polls. Requires a log-in."""
+    """Show the results of a program's polls, of measures that no event declares last. Requires a log-in."""
     if integrity and watch:
         raise typer.BadParameter("give one of --integrity and --watch")
 
@@ -45,7 +47,8 @@ def results(
             async with noticed(find_url(remote.url)):
                 project_id = (await client.programs.get(program)).project_id
                 if integrity:
-                    for poll in await client.responses.get_integrity(program, project_id=project_id):
+                    polls = await client.responses.get_integrity(program, project_id=project_id)
+                    for poll in _declared_first(polls):
                         write_json(poll) if json else write_line("\n".join(render_integrity(poll)))
                     return
                 board = _Board(client, program, project_id, json=json)
@@ -68,7 +71,8 @@ class _Board:
 
     async def show(self) -> None:
         """Read the report and write what is new in it. Raises ClientError."""
-        for entry in await self._client.responses.get_report(self._program_id, project_id=self._project_id):
+        report = await self._client.responses.get_report(self._program_id, project_id=self._project_id)
+        for entry in _declared_first(report):
             key = (entry.measure_name, entry.context_id)
             if self._shown.get(key) != entry:
                 self._shown[key] = entry
@@ -89,9 +93,18 @@ async def _watch(client: AsyncClient, program_id: str, board: _Board) -> None:
             await asyncio.sleep(backoff.delay_s(attempt))
 
 
+def _declared_first(entries: Sequence[_Entry]) -> list[_Entry]:
+    """Measures that no event declares, which anybody may begin under any poll's title, come last."""
+    return sorted(entries, key=lambda entry: not entry.is_declared)
+
+
+def _name(entry: ReportEntry | IntegrityEntry) -> str:
+    return entry.measure_name if entry.is_declared else f"{entry.measure_name}, not declared"
+
+
 def render_integrity(poll: IntegrityEntry) -> Sequence[str]:
     """What looks wrong in a poll, for people."""
-    heading = f"{poll.title}  ({poll.measure_name}, visitors: {poll.visitors}"
+    heading = f"{poll.title}  ({_name(poll)}, visitors: {poll.visitors}"
     if not poll.is_watched:
         return [f"{heading}, not watched)"]
     networks = ", ".join(f"{votes:,}" for votes in poll.networks) or "none"
@@ -110,7 +123,7 @@ def render(entry: ReportEntry) -> Sequence[str]:
     shown = f", shown {entry.impressions.total:,} times" if entry.impressions.total else ""
     width = max((len(option.label) for option in entry.options), default=0)
     digits = len(f"{entry.total:,}")
-    lines = [f"{entry.title}  ({entry.measure_name}, {entry.total:,} answers{shown})"]
+    lines = [f"{entry.title}  ({_name(entry)}, {entry.total:,} answers{shown})"]
     for option in entry.options:
         share = option.total / entry.total if entry.total else 0.0
         bar = "█" * round(share * _BAR)

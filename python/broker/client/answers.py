@@ -67,6 +67,7 @@ class LiveResults(Model, frozen=True):
         results: answers by the option's index, all declared options in order.
         total: of all options; who chose several counts for each.
         project_id, context_id: what the counts are limited to; None where they are not.
+        is_declared: whether the context is an event that declares this measure; None without a context.
     """
 
     account_id: str
@@ -75,6 +76,7 @@ class LiveResults(Model, frozen=True):
     total: int
     project_id: str | None = None
     context_id: str | None = None
+    is_declared: bool | None = None
 
 
 class Visitor(Model, frozen=True):
@@ -100,6 +102,7 @@ class IntegrityEntry(Model, frozen=True):
         is_watched: whether votes are looked at; without it there are no numbers.
         networks: votes of the largest networks; those of all others are `other_votes`.
         findings: sentences on what is unusual; none of them proves anything.
+        is_declared: whether the context is an event that declares this measure.
     """
 
     measure_name: str
@@ -113,6 +116,7 @@ class IntegrityEntry(Model, frozen=True):
     other_votes: int
     in_row: int
     findings: tuple[str, ...]
+    is_declared: bool
 
 
 class ReportOption(Model, frozen=True):
@@ -132,7 +136,11 @@ class ReportImpressions(Model, frozen=True):
 
 
 class ReportEntry(Model, frozen=True):
-    """The answers to one measure of one context."""
+    """The answers to one measure of one context.
+
+    Attributes:
+        is_declared: whether the context is an event that declares this measure; anybody may begin others.
+    """
 
     measure_name: str
     program_id: str
@@ -141,6 +149,7 @@ class ReportEntry(Model, frozen=True):
     options: tuple[ReportOption, ...]
     total: int
     impressions: ReportImpressions
+    is_declared: bool
 
 
 def choice(value: int | Sequence[int]) -> int | list[int]:

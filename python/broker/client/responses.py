@@ -58,7 +58,8 @@ class Responses(Group):
 
         Raises:
             NotFound: no such program in that project, or none that the caller may read.
-            Conflict: an answer comes before its event opens or after it has closed.
+            Conflict: an answer comes before its event opens or after it has closed. What a lost try counted
+                stays counted; under an idempotency key a try that was completed is answered again.
             InvalidRequest: an entry is wrong, `fields` says which; nothing was counted.
         """
         shown = [impression.body() for impression in impressions]

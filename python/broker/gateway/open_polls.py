@@ -33,7 +33,6 @@ from broker.operations.services import Services
 from broker.owners.protocol import Attributes, Entry, EntryKind, Head, program_topic
 from broker.storage.polls import PollProgram, PollRow
 from broker.voting.rules import (
-    MAX_OPTION,
     NOTHING_DECLARED,
     Declaration,
     is_watched,
@@ -371,7 +370,8 @@ class OpenPolls:
         now_ms = self._clock.now_ms()
         if context.closes_ms is not None:
             open_s = min(open_s, (context.closes_ms - now_ms) / 1_000)
-        if open_s <= 0 or not context.is_open(now_ms) or self._maintenance.current is not None:
+        is_open = context.is_open(now_ms) and context.choices > 0
+        if open_s <= 0 or not is_open or self._maintenance.current is not None:
             self._close(name)
             return
         self._open[name] = self._clock.monotonic_s() + open_s
@@ -381,7 +381,7 @@ class OpenPolls:
             poll=row.uid,
             shards=row.shards,
             key=program.key,
-            options=len(context.options) or MAX_OPTION + 1,
+            options=context.choices,
             allow_change=context.allow_change,
             projects=sorted(WITHOUT_PROJECT) if program.project_id is None else [program.project_id],
             open_s=open_s,

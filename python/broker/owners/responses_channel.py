@@ -17,7 +17,7 @@ from broker.owners.protocol import RESPONSES_CHANNEL, Attributes, Entry, channel
 from broker.owners.tail import LOOK_S, Channel
 from broker.storage.polls import PollCount, Polls
 from broker.storage.programs import Programs
-from broker.voting.rules import count_options, live_results, parse_declaration
+from broker.voting.rules import NOTHING_DECLARED, count_options, live_results, parse_declaration
 
 _TOLD_AT_ONCE = 1_000  # live results, of about 200 bytes; what is more comes a second later
 
@@ -133,14 +133,15 @@ def _results(account: str, counts: Iterable[PollCount]) -> dict[_Poll, bytes]:
 
 
 def _result(account: str, count: PollCount) -> bytes:
-    declared = 0 if count.event is None else len(parse_declaration(orjson.loads(count.event)).options)
+    declared = NOTHING_DECLARED if count.event is None else parse_declaration(orjson.loads(count.event))
     return orjson.dumps(
         live_results(
             account,
             count.measure,
-            count_options([count.totals], declared),
+            count_options([count.totals], len(declared.options or ())),
             project_id=count.project_id,
             context_id=count.context,
+            is_declared=declared.declares(count.measure),
         )
     )
 

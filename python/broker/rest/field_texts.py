@@ -62,6 +62,7 @@ _TEXTS = {
     "inRow": "Of the votes, those whose visitors have consecutive names.",
     "includeCreated": "Also events that were created within the range.",
     "interval": "The length of one point.",
+    "isDeclared": "Whether the context is an event that declares this measure.",
     "isWatched": "Whether the broker recorded how the votes of this poll came.",
     "itemId": "The id of the stored value.",
     "items": "The entries of this page.",

@@ -121,6 +121,7 @@ _EXAMPLES: dict[Any, Any] = {
         "responses": [
             {
                 "measureName": "whoWins",
+                "isDeclared": True,
                 "programId": "final-2026",
                 "contextId": _ID,
                 "options": [
@@ -201,6 +202,7 @@ _EXAMPLES: dict[Any, Any] = {
                 "contextId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f",
                 "title": "Who wins?",
                 "visitors": "issued",
+                "isDeclared": True,
                 "isWatched": True,
                 "votes": 300,
                 "minutes": [{"timestamp": 1784616960000, "votes": 300, "inRow": 0}],
@@ -310,7 +312,7 @@ NOTIFICATION_EXAMPLES: dict[str, dict[str, Any]] = {
     "results": {
         "channel": "responses:final-2026",
         "programId": "final-2026",
-        "results": [_EXAMPLES[LiveResults] | {"contextId": _ID}],
+        "results": [_EXAMPLES[LiveResults] | {"contextId": _ID, "isDeclared": True}],
     },
     "tokenExpiring": {"expiresInMs": 60_000},
     "reconnect": {"afterMs": 2_315},

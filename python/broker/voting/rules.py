@@ -4,13 +4,14 @@ An event is the *context* of the answers that name its id. Its metadata declares
 `{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms or ISO 8601),
 "allowChange", "visitors", "watched"}`. Producers write metadata freely, so what is malformed there counts as
 absent and never makes an event unusable. What limits a poll is taken for the strictest when it is malformed,
-for a limit was meant: `visitors` for `signed`, `opens` for never, `closes` for long ago.
+for a limit was meant: `visitors` for `signed`, `opens` for never, `closes` for long ago, `options` for none.
 """
 
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -26,6 +27,8 @@ _UUID_CHARACTERS = 36
 MAX_TEXT_CHARACTERS = 128
 MAX_SIGNED_CHARACTERS = 1_024
 MAX_MEASURE_CHARACTERS = 200
+UNNAMED = "poll"
+"""The measure of a title without a letter or digit, such as one of emoji."""
 
 # What ends no line, turns no text round and can be seen: no controls (C0, C1) and no invisible formatting.
 _UNPRINTABLE = "\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202f\\u2060-\\u206f\\ufeff"
@@ -122,7 +125,8 @@ class LiveResults(Model):
     """The counts of one measure. `projectId` and `contextId` are there when the results are limited to them.
 
     `results` has the number of answers by the option's index: all declared options in order, and those that
-    were chosen without being declared.
+    were chosen without being declared. `isDeclared` is there with `contextId`: whether that is an event which
+    declares this measure. Anybody may begin other measures of an event.
     """
 
     # Not every field is in every reply.
@@ -131,6 +135,7 @@ class LiveResults(Model):
     account_id: str
     project_id: str | None = None
     context_id: str | None = None
+    is_declared: bool | None = None
     measure_name: str
     results: dict[str, int]
     total: int
@@ -154,9 +159,10 @@ class ReportImpressions(Model):
 
 
 class ReportEntry(Model):
-    """The answers to one measure of one context."""
+    """The answers to one measure of one context. `isDeclared`: the context is an event that declares it."""
 
     measure_name: str
+    is_declared: bool
     program_id: str
     context_id: str
     options: list[ReportOption]
@@ -184,11 +190,11 @@ class Visitors(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a context declares; None and an empty `options` stand for what it says nothing of.
+    """What a context declares; None stands for what it says nothing of.
 
     Attributes:
-        measure_name: as declared, else the camelCased title.
-        options: their labels, in order.
+        measure_name: as declared, else the camelCased title; one that can be answered.
+        options: their labels, in order; without any, none can be chosen.
         opens_ms, closes_ms: answers are taken from the first (inclusive) to the second (exclusive).
         visitors: who is counted; None leaves it to the account.
         watched: how votes come is counted too.
@@ -196,12 +202,21 @@ class Declaration:
 
     title: str | None = None
     measure_name: str | None = None
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] | None = None
     opens_ms: int | None = None
     closes_ms: int | None = None
     allow_change: bool = False
     visitors: Visitors | None = None
     watched: bool = False
+
+    @property
+    def choices(self) -> int:
+        """How many indexes can be chosen, from 0 on: of options that are declared, or any."""
+        return MAX_OPTION + 1 if self.options is None else len(self.options)
+
+    def declares(self, measure: str) -> bool:
+        """Whether this is the measure that the context asks; others may be answered besides."""
+        return self.measure_name == measure
 
     def is_open(self, now_ms: int) -> bool:
         """Whether answers are taken."""
@@ -222,7 +237,7 @@ def parse_declaration(metadata: object) -> Declaration:
     title = _text(metadata.get("title"))
     return Declaration(
         title=title,
-        measure_name=_text(metadata.get("measureName")) or (camel_case(title) if title else None) or None,
+        measure_name=_measure(metadata.get("measureName"), title),
         options=_labels(metadata.get("options")),
         opens_ms=_ms(metadata.get("opens"), unreadable=MAX_INTEGER),
         closes_ms=_ms(metadata.get("closes"), unreadable=-MAX_INTEGER),
@@ -271,9 +286,14 @@ def live_results(
     *,
     project_id: str | None = None,
     context_id: str | None = None,
+    is_declared: bool = False,
 ) -> dict[str, object]:
-    """The JSON of `LiveResults`."""
-    limits = {"projectId": project_id, "contextId": context_id}
+    """The JSON of `LiveResults`; without a context nothing is said of `is_declared`."""
+    limits = {
+        "projectId": project_id,
+        "contextId": context_id,
+        "isDeclared": None if context_id is None else is_declared,
+    }
     return {
         "accountId": account,
         **{name: value for name, value in limits.items() if value is not None},
@@ -285,6 +305,14 @@ def live_results(
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
+
+
+def _measure(value: object, title: str | None) -> str | None:
+    """The declared name, or one made of the title where that is none that an answer may have."""
+    if isinstance(value, str) and value.strip() and len(value) <= MAX_MEASURE_CHARACTERS:
+        with suppress(ValueError):
+            return _check_printable(value)
+    return None if title is None else camel_case(title)[:MAX_MEASURE_CHARACTERS] or UNNAMED
 
 
 def _ms(value: object, *, unreadable: int) -> int | None:
@@ -313,18 +341,22 @@ def _time_ms(value: object, unreadable: int) -> int:
         return unreadable
 
 
-def _labels(value: object) -> tuple[str, ...]:
-    """The labels of options; a list with anything else in it, or longer than answers can name, is none."""
+def _labels(value: object) -> tuple[str, ...] | None:
+    """The labels of options; None of null, an empty list, and the empty text that a form sends for nothing.
+
+    None can be chosen of what is no list, or a longer one than answers can name.
+    """
+    if value is None or value in ("", []):
+        return None
     if not isinstance(value, list) or len(value) > MAX_OPTION + 1:
         return ()
-    labels = [_label(each.get("label") if isinstance(each, dict) else each) for each in value]
-    texts = tuple(label for label in labels if label is not None)
-    return texts if len(texts) == len(labels) else ()
+    return tuple(_label(option, index) for index, option in enumerate(value))
 
 
-def _label(value: object) -> str | None:
-    """A text, or a number as it is written."""
-    if isinstance(value, str):
-        return value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return json.dumps(value).removesuffix(".0") if is_number else None
+def _label(option: object, index: int) -> str:
+    """A text, or a number as it is written; the index of an option that has neither."""
+    label = option.get("label") if isinstance(option, dict) else option
+    if isinstance(label, str):
+        return label
+    is_number = isinstance(label, int | float) and not isinstance(label, bool)
+    return json.dumps(label).removesuffix(".0") if is_number else str(index)

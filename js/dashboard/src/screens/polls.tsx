@@ -111,7 +111,8 @@ function useTotals(log: EventLog, projectId: string | null) {
         if (method !== "results") continue;
         setTotals((before) => {
           const next = new Map(before);
-          for (const { contextId, results } of params.results) if (contextId) next.set(contextId, results);
+          for (const { contextId, isDeclared, results } of params.results)
+            if (contextId && isDeclared) next.set(contextId, results);
           return next;
         });
       }
@@ -120,10 +121,10 @@ function useTotals(log: EventLog, projectId: string | null) {
     return () => control.abort();
   }, [client, programId]);
   const entries = useMemo(() => {
-    // The measure that the event declares is the first one that is answered; others are beside the question.
+    // Anybody may answer other measures of the event: only the one that it declares is its poll.
     const found = new Map<string, Entry>();
     for (const entry of report.value?.responses ?? [])
-      if (!found.has(entry.contextId)) found.set(entry.contextId, entry);
+      if (entry.isDeclared) found.set(entry.contextId, entry);
     return found;
   }, [report.value]);
   const all = useMemo(() => {
@@ -140,9 +141,15 @@ function useTotals(log: EventLog, projectId: string | null) {
   return { totals: all, before, entries, error: error ?? report.error };
 }
 
-function labelOf(option: unknown): string {
-  if (option && typeof option === "object" && "label" in option) return String(option.label);
-  return String(option);
+/** The labels of options, by the index where one has none; nothing of more than the broker takes can be chosen. */
+function labelsOf(options: unknown): string[] {
+  return Array.isArray(options) && options.length <= 1_000 ? options.map(labelOf) : [];
+}
+
+function labelOf(option: unknown, index: number): string {
+  const isRecord = typeof option === "object" && option !== null && !Array.isArray(option);
+  const label = isRecord && "label" in option ? option.label : option;
+  return typeof label === "string" || typeof label === "number" ? String(label) : String(index);
 }
 
 function Poll({
@@ -163,7 +170,7 @@ function Poll({
   const now = log.client.now();
   const state = stateOf(poll, now);
   const { metadata } = poll;
-  const options = (metadata.options as unknown[]).map(labelOf);
+  const options = labelsOf(metadata.options);
   const counts = options.map((_, index) => totals?.[index] ?? 0);
   const all = counts.reduce((sum, each) => sum + each, 0);
   const most = Math.max(...counts);

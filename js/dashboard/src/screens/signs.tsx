@@ -30,7 +30,7 @@ export function useSigns(
   return useMemo(() => {
     const found = new Map<string, Signs>();
     for (const entry of report.value?.polls ?? [])
-      if (entry.isWatched && !found.has(entry.contextId)) found.set(entry.contextId, entry);
+      if (entry.isWatched && entry.isDeclared) found.set(entry.contextId, entry);
     return found;
   }, [report.value]);
 }

@@ -28,10 +28,12 @@ class IntegrityEntry(Model):
     """How the votes of one measure in one context came.
 
     `networks` are the votes of the largest networks, `otherVotes` those of all others. `findings` are
-    sentences on what is unusual; none proves fraud, and their absence proves nothing.
+    sentences on what is unusual; none proves fraud, and their absence proves nothing. `isDeclared`: the
+    context is an event that declares the measure.
     """
 
     measure_name: str
+    is_declared: bool
     context_id: str
     title: str
     visitors: Visitors
@@ -72,6 +74,7 @@ def examine_votes(
     in_row = sum(row.in_row for row in minutes)
     return IntegrityEntry.model_construct(
         measure_name=count.measure,
+        is_declared=declared.declares(count.measure),
         context_id=count.context,
         title=declared.title or count.measure,
         visitors=declared.visitors or required,

@@ -137,4 +137,4 @@ class KnownPolls:
 
 def _is_declared(measure: Measure, declared: Mapping[str, Declaration]) -> bool:
     name, context = measure
-    return context in declared and declared[context].measure_name == name
+    return context in declared and declared[context].declares(name)

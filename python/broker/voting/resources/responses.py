@@ -37,7 +37,6 @@ from broker.voting.counting.errors import VotingClosed
 from broker.voting.polls.known_polls import OTHER_NAMES, Measure
 from broker.voting.polls.visitor_admission import Rules
 from broker.voting.rules import (
-    MAX_OPTION,
     MAX_TEXT_CHARACTERS,
     NOTHING_DECLARED,
     AnswerEntry,
@@ -283,15 +282,20 @@ def _check(
             continue
         if isinstance(entry, ImpressionEntry):
             continue
-        last = len(context.options) - 1 if context.options else MAX_OPTION
-        if entry.measure_value[-1] > last:
-            faults.append(FieldFault(f"{path}measureValue", f"must be an option of the event, 0 to {last}"))
+        if entry.measure_value[-1] >= context.choices:
+            faults.append(FieldFault(f"{path}measureValue", _no_option(context.choices)))
         elif not context.is_open(now_ms):
             when = "is closed" if context.is_closed(now_ms) else "is not open yet"
             late.append(FieldFault(f"{path}contextId", f"voting {when}"))
     for found, kind in ((faults, InvalidRequest), (late, Conflict)):
         if found:
             raise kind.of_faults(found)
+
+
+def _no_option(choices: int) -> str:
+    if not choices:
+        return "cannot be chosen: the event's options are no list, or one of too many"
+    return f"must be an option of the event, 0 to {choices - 1}"
 
 
 async def _visitors(

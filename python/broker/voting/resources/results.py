@@ -104,10 +104,11 @@ async def _reported(context: Context, params: ResponseReportParams) -> list[Poll
 
 def _entry(count: PollCount) -> ReportEntry:
     declared = _declared(count)
-    options = count_options([count.totals], len(declared.options))
-    labels = dict(enumerate(declared.options))
+    labels = dict(enumerate(declared.options or ()))
+    options = count_options([count.totals], len(labels))
     return ReportEntry.model_construct(
         measure_name=count.measure,
+        is_declared=declared.declares(count.measure),
         program_id=count.program_id,
         context_id=count.context,
         options=[
@@ -155,7 +156,7 @@ async def _read_results(context: Context, params: ResultsParams) -> LiveReply:
             counts = await _sealed(context, params, counts)
             declared = [_declared(count) for count in counts]
             is_final = all(count.sealed and final.has_ended(_declared(count)) for count in counts)
-    options = max((len(each.options) for each in declared), default=0)
+    options = max((len(each.options or ()) for each in declared), default=0)
     body = orjson.dumps(
         live_results(
             context.principal.account,
@@ -163,6 +164,7 @@ async def _read_results(context: Context, params: ResultsParams) -> LiveReply:
             count_options((count.totals for count in counts), options),
             project_id=params.project_id,
             context_id=params.context_id,
+            is_declared=bool(declared) and all(each.declares(params.response_name) for each in declared),
         )
     )
     return LiveReply(body, {"ETag": etag_of(body), "Cache-Control": _CLOSED if is_final else _RUNNING})
@@ -240,7 +242,8 @@ OPERATIONS = of_resource(
             "GET",
             "/responses/{accountId}/{projectId}/{programId}/report",
             description="One entry for each measure of a context that has votes or impressions, oldest first,"
-            " with the title and the labels of the event's metadata. `projectId` is `undefined` for a"
+            " with the title and the labels of the event's metadata. `isDeclared` tells the measure that the"
+            " event declares from others, which anybody may begin. `projectId` is `undefined` for a"
             " program without one.",
         ),
         example={"accountId": "demo", "projectId": "football", "programId": "final-2026"},
