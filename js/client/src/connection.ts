@@ -146,7 +146,8 @@ export class Connection {
       } catch (error) {
         this.problem = error as Error;
         leastMs = (error as ApiError).retryAfterMs ?? 0;
-        if ((error as ApiError).status < 429) this.#failAll(error as Error);
+        if ((error as ApiError).status < 429 || (error as ConnectionFailed).isFinal)
+          this.#failAll(error as Error);
       }
       if (!this.isWanted) return;
       this.hub.update();

@@ -60,6 +60,8 @@ export class ConnectionFailed extends ClientError {
   static {
     keepName(this, "ConnectionFailed");
   }
+  /** Set where another try is in vain: the broker's name does not exist. */
+  isFinal?: boolean;
 }
 
 /** A connection ended before the answer to a call; what the call asked for may have been done. */
