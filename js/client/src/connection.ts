@@ -18,6 +18,7 @@ const CAPACITY = 100; // the broker's usual limit; a lower one shows by 429
 const STABLE_MS = 10_000; // a connection that lived this long was a good one: the delays begin anew
 const TRIES_BEFORE_STREAMS = 2;
 const SOON_MS = 5_000;
+const ASK_AGAIN_MS = 1_000; // a function that gives no token is not asked at every tick
 const LINGER_MS = 5_000; // a connection that carries nothing any more is kept this long
 
 export class Connection {
@@ -331,6 +332,7 @@ export class Connection {
       this.#signed = undefined;
       // Tried again soon; else the connection goes on without a name, and the broker says what ends by that.
       this.problem = error as Error;
+      await sleep(ASK_AGAIN_MS);
     } finally {
       this.#isRenewing = false;
     }

@@ -189,6 +189,19 @@ test("a function that cannot give another token now is asked again until it can"
   assert.equal(token.calls, 4);
 });
 
+test("a function that fails while the connection is open is asked once a second", async (t) => {
+  const broker = new Broker();
+  const claims = btoa(JSON.stringify({ iat: 0, exp: 1 }));
+  const one = `e30.${claims.replace(/=/g, "")}.x`; // renewed 0.2 s before its end
+  broker.good.add(one);
+  const token = giver(one, new Error("no token today"));
+  const client = await broker.open(t, { token });
+  await client.subscribe("p").ready;
+  await new Promise((resolve) => setTimeout(resolve, 2_500));
+  assert.ok(token.calls >= 2 && token.calls <= 4, `${token.calls} calls`);
+  assert.equal(client.state, "open");
+});
+
 test("a revoked token is replaced where a stream is followed", async (t) => {
   const broker = new Broker();
   for (const each of ["one", "two"]) broker.good.add(each);
