@@ -41,11 +41,14 @@ async def test_params_by_position_are_refused(world: World, params: str) -> None
 async def test_what_is_not_json_is_a_parse_error(world: World, text: str) -> None:
     answer = await raw(await world.join(), text)
     assert (answer["error"]["code"], answer["id"]) == (-32700, None)
+    assert (answer["error"]["data"]["error"], answer["error"]["data"]["status"]) == ("invalid_request", 400)
 
 
 @pytest.mark.parametrize("text", ["1", "[]", "{}", '{"jsonrpc":"1.0","id":"a","method":"servertime"}'])
 async def test_what_is_no_request_is_invalid(world: World, text: str) -> None:
-    assert (await raw(await world.join(), text))["error"]["code"] == -32600
+    error = (await raw(await world.join(), text))["error"]
+    assert (error["code"], error["data"]["status"]) == (-32600, 400)
+    assert error["data"]["error_description"]
 
 
 async def test_fault_in_params_names_the_field(world: World) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from broker.clock import SystemClock
 from broker.domain.users import Principal, Role
-from broker.domain.values import Model
+from broker.domain.values import FreeObject, Model
 from broker.errors import (
     BadGateway,
     BrokerError,
@@ -24,7 +24,7 @@ from broker.errors import (
 from broker.ids import IdSource
 from broker.metrics import catalogue, counts
 from broker.operations.context import Context
-from broker.operations.invoke import invoke
+from broker.operations.invoke import invoke, validate
 from broker.operations.known_maintenance import KnownMaintenance
 from broker.operations.registry import Effect, Operation, Registry, Route
 from broker.operations.rendering import result_json
@@ -119,6 +119,27 @@ async def test_faults_are_named_as_on_the_wire(raw: dict[str, Any], field: str) 
         await invoke(operation(echo), context(), raw)
     assert [fault.field for fault in raised.value.faults] == [field]
     assert raised.value.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ({"items": [5]}, "items[0]"),
+        ({"item": "x"}, "item"),
+        ({"names": 1}, "names"),
+        ({"free": []}, "free"),
+        ([], "body"),
+    ],
+)
+async def test_no_class_of_ours_is_named(raw: Any, field: str) -> None:
+    class Params(ItemParams):
+        item: Item | None = None
+        names: dict[str, int] | None = None
+        free: FreeObject | None = None
+
+    with pytest.raises(InvalidRequest) as raised:
+        validate(Params, raw)
+    assert raised.value.message == f"{field}: must be an object"
 
 
 async def test_only_so_many_faults_are_told() -> None:

@@ -90,13 +90,14 @@ async def test_batches_are_contiguous_and_parallel_publishers_ordered(owner: Own
 async def test_unknown_program_fails_nobody_else(owner: Owner) -> None:
     replies = await owner.submit([publish("none"), publish("p"), delete(ids.uuid7()), publish("q")], 5)
     assert isinstance(replies[0], NotFound)
+    assert replies[0].message == "there is no program none"
     assert isinstance(replies[2], NotFound)
     assert isinstance(replies[1], Accepted)
     assert isinstance(replies[3], Accepted)
 
 
 async def test_event_id_that_is_no_uuid_is_not_found(owner: Owner) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="there is no event nonsense in program p"):
         await ask(owner, delete("nonsense"))
 
 

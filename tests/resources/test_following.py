@@ -29,6 +29,12 @@ def test_since_carries_epoch_and_seq() -> None:
     assert (parsed.since.epoch, parsed.since.seq) == ("e", 0)
 
 
+@pytest.mark.parametrize("since", ["0198b2c46f007a11:41", 41, [], True])
+def test_since_in_another_form_is_told_its_form(since: object) -> None:
+    with pytest.raises(InvalidRequest, match=r"^since: must be an object with epoch and seq$"):
+        parse_subscribe({"programId": "final", "since": since})
+
+
 @pytest.mark.parametrize("history", [0, 1, 2**53])
 def test_history_is_a_count(history: int) -> None:
     assert parse_subscribe({"programId": "final", "history": history}).history == history

@@ -55,7 +55,7 @@ export class Client extends Core {
     this.visitorId = options.visitorId ?? keptId(() => globalThis.localStorage, "onair-visitor");
     this.sessionId = keptId(() => globalThis.sessionStorage, "onair-session");
     const signed =
-      options.visitor === undefined ? undefined : new Tokens(options.visitor, this.api.tokens.clock);
+      options.visitor === undefined ? undefined : new Tokens(options.visitor, this.api.tokens.clock, String);
     const key = `onair-issued ${this.account}`;
     const now = () => this.now();
     this.#visitors = new Visitors(this.api, now, () => globalThis.localStorage, key, signed);

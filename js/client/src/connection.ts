@@ -9,6 +9,7 @@ import { Backoff } from "./backoff.js";
 import type { HubState } from "./config.js";
 import { ApiError, ConnectionFailed, ConnectionLost, ProtocolError } from "./errors.js";
 import { Feed, keyOf, type Member, type Target } from "./feed.js";
+import { isWorthAnother } from "./http.js";
 import { Link } from "./link.js";
 import { sleep } from "./sleep.js";
 import type { Raw } from "./tracker.js";
@@ -17,6 +18,7 @@ const CAPACITY = 100; // the broker's usual limit; a lower one shows by 429
 const STABLE_MS = 10_000; // a connection that lived this long was a good one: the delays begin anew
 const TRIES_BEFORE_STREAMS = 2;
 const SOON_MS = 5_000;
+const ASK_AGAIN_MS = 1_000; // a function that gives no token is not asked at every tick
 const LINGER_MS = 5_000; // a connection that carries nothing any more is kept this long
 
 export class Connection {
@@ -29,6 +31,7 @@ export class Connection {
   #isRunning = false;
   #probing: Link | undefined;
   #isRenewing = false;
+  #revokedMs = -Infinity;
   #openedMs = 0;
   #lastUsedMs = 0;
   #blocked = 0;
@@ -146,7 +149,9 @@ export class Connection {
       } catch (error) {
         this.problem = error as Error;
         leastMs = (error as ApiError).retryAfterMs ?? 0;
-        if ((error as ApiError).status < 429) this.#failAll(error as Error);
+        const isFault = error === this.hub.config.api.tokens.fault && !isWorthAnother(error);
+        if (isFault || (error as ApiError).status < 429 || (error as ConnectionFailed).isFinal)
+          this.#failAll(error as Error);
       }
       if (!this.isWanted) return;
       this.hub.update();
@@ -275,6 +280,10 @@ export class Connection {
     }
     const key = params.channel ? `c${params.channel}` : `p${params.programId}`;
     const feed = this.feeds.get(key);
+    if (feed?.isOn && this.link === link && method === "unsubscribed" && this.#isRenewable(params)) {
+      this.#resume(feed, link, params);
+      return;
+    }
     feed?.take(method, params, link);
     if (feed && !feed.members.size) this.drop(feed);
   };
@@ -323,9 +332,43 @@ export class Connection {
       this.#signed = undefined;
       // Tried again soon; else the connection goes on without a name, and the broker says what ends by that.
       this.problem = error as Error;
+      await sleep(ASK_AGAIN_MS);
     } finally {
       this.#isRenewing = false;
     }
+  }
+
+  /** Whether a subscription ended for want of a token, and another one can be asked for. */
+  #isRenewable(params: Raw): boolean {
+    return typeof this.hub.config.api.tokens.source === "function" && /^token_/.test(params.reason);
+  }
+
+  /** Follows on with another token, once: when that is refused too, the broker's word stands. */
+  async #resume(feed: Feed, link: Link, params: Raw): Promise<void> {
+    const { tokens } = this.hub.config.api;
+    feed.lose();
+    const now = performance.now();
+    // All private feeds end at the same time, and one new token serves them all.
+    if (now - this.#revokedMs > STABLE_MS) tokens.drop(this.#signed);
+    this.#revokedMs = now;
+    this.#isRenewing = true;
+    try {
+      this.#signed = await tokens.get();
+    } catch (error) {
+      // Connects anew, and asks again until there is one.
+      return link.lose(new ConnectionLost(`there is no other token: ${error}`));
+    } finally {
+      this.#isRenewing = false;
+    }
+    if (this.link !== link) return;
+    try {
+      if (this.#signed) await feed.pump(link, this.#signed);
+      else feed.endBy(params);
+    } catch (error) {
+      if ((error as ApiError).status === 401) feed.endBy(params);
+      else await this.#refused(feed, link, error as Error);
+    }
+    if (!feed.members.size) this.drop(feed);
   }
 
   /** Asks for the time, which tells whether the connection lives. */

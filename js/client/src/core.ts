@@ -53,6 +53,9 @@ export class Core extends EventTarget {
   constructor(baseUrl: string, options: ClientOptions = {}) {
     super();
     const url = new URL(baseUrl);
+    // `demo.localhost:8000` is the URL of a scheme of that name.
+    if (!/^https?:/.test(url.href))
+      throw new TypeError(`a broker's URL begins with http:// or https://: ${baseUrl}`);
     this.timing = { ...TIMING, ...options.timing };
     // Called as a function of nobody: `fetch` must not have another `this` than the page.
     const fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));

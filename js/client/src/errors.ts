@@ -13,9 +13,17 @@
  */
 import type { Cursor } from "./cursor.js";
 
-/** The root of the errors. `name` is that of the class, also in a minified build. */
+/** Gives a class its name in a minified build too: Node prints that of the class, and not only that of the error. */
+function keepName(kind: unknown, name: string): void {
+  Object.defineProperty(kind, "name", { value: name });
+}
+
+/** The root of the errors. `name` is that of the class. */
 export class ClientError extends Error {
-  override name = "ClientError";
+  static {
+    keepName(this, "ClientError");
+  }
+  override name = this.constructor.name;
 }
 
 /** One field at fault: a path such as `events[3].event`, and what is allowed there. */
@@ -26,7 +34,9 @@ export interface FieldFault {
 
 /** The broker refused or failed a call. */
 export class ApiError extends ClientError {
-  override name = "ApiError";
+  static {
+    keepName(this, "ApiError");
+  }
 
   /**
    * @param status The HTTP status; over WebSocket the one that HTTP would have answered.
@@ -47,22 +57,32 @@ export class ApiError extends ClientError {
 
 /** No answer of the broker came in time: none at all, or one of something in front of it. */
 export class ConnectionFailed extends ClientError {
-  override name = "ConnectionFailed";
+  static {
+    keepName(this, "ConnectionFailed");
+  }
+  /** Set where another try is in vain: the broker's name does not exist. */
+  isFinal?: boolean;
 }
 
 /** A connection ended before the answer to a call; what the call asked for may have been done. */
 export class ConnectionLost extends ConnectionFailed {
-  override name = "ConnectionLost";
+  static {
+    keepName(this, "ConnectionLost");
+  }
 }
 
 /** The peer sent something that no broker sends. */
 export class ProtocolError extends ClientError {
-  override name = "ProtocolError";
+  static {
+    keepName(this, "ProtocolError");
+  }
 }
 
 /** A subscription cannot go on. */
 export class SubscriptionEnded extends ClientError {
-  override name = "SubscriptionEnded";
+  static {
+    keepName(this, "SubscriptionEnded");
+  }
 
   constructor(
     readonly programId: string,
@@ -74,7 +94,9 @@ export class SubscriptionEnded extends ClientError {
 
 /** What was missed is over the history limit, or the history was replaced meanwhile. */
 export class HistoryLost extends SubscriptionEnded {
-  override name = "HistoryLost";
+  static {
+    keepName(this, "HistoryLost");
+  }
 
   /**
    * @param cursor Where the program stood: subscribe with it as `since` after reading what was missed.
@@ -91,7 +113,9 @@ export class HistoryLost extends SubscriptionEnded {
 
 /** The program was deleted. */
 export class ProgramDeleted extends SubscriptionEnded {
-  override name = "ProgramDeleted";
+  static {
+    keepName(this, "ProgramDeleted");
+  }
 
   constructor(programId: string) {
     super(programId, "the program was deleted");
@@ -100,7 +124,9 @@ export class ProgramDeleted extends SubscriptionEnded {
 
 /** The broker ended the subscription: the program became private, or the token ended. */
 export class Unsubscribed extends SubscriptionEnded {
-  override name = "Unsubscribed";
+  static {
+    keepName(this, "Unsubscribed");
+  }
 
   constructor(
     programId: string,

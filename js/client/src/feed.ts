@@ -72,13 +72,14 @@ export class Feed {
   /**
    * Makes every member live on `link`.
    *
+   * @param token Signs the connection in anew.
    * @throws what `Link.call` rejects with where another try may help; where none does the members have failed.
    */
-  async pump(link: Link): Promise<void> {
+  async pump(link: Link, token?: string): Promise<void> {
     if (this.#pumping === link) return;
     this.#pumping = link;
     try {
-      while (this.members.size && this.isWaiting) await this.#subscribe(link);
+      while (this.members.size && this.isWaiting) await this.#subscribe(link, token);
     } finally {
       if (this.#pumping === link) this.#pumping = undefined;
     }
@@ -117,6 +118,11 @@ export class Feed {
     if (this.#position && params.epoch && params.seq >= 0) this.#position = position(params);
   }
 
+  /** The broker has ended it, whoever is live. */
+  endBy(params: Raw): void {
+    for (const member of [...this.members]) this.#tell(member, "unsubscribed", params);
+  }
+
   /** A stream delivers what comes after `head`, which nobody's position is before. */
   openStream(head: Cursor): void {
     this.#link = undefined;
@@ -133,13 +139,14 @@ export class Feed {
     member.fail(error);
   }
 
-  async #subscribe(link: Link): Promise<void> {
+  async #subscribe(link: Link, token?: string): Promise<void> {
     if (this.#link === link && this.joinHere()) return;
     const asked = this.#neediest() as Member;
     const { cursor, history = 0 } = asked.tracker ?? {};
     const params: Raw = { ...this.target };
     if (cursor) params.since = cursor;
     else if (history) params.history = history;
+    if (token) params.access_token = token;
     if (this.#link === link && this.isOn) link.call("unsubscribe", this.target).catch(() => {});
     try {
       await link.call("subscribe", params, undefined, (result) => this.#opened(asked, result, link));

@@ -102,8 +102,9 @@ export abstract class Flow<T, M, R> extends EventTarget implements AsyncIterable
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
+  /** In a microtask: a flow that others follow already is confirmed in its constructor, before anybody can abort it. */
   protected confirm(value: R): void {
-    this.#resolve(value);
+    queueMicrotask(() => this.#resolve(value));
   }
 
   /** Ends it, with an error or without; the first end counts. */

@@ -4,6 +4,7 @@
  * A failure is clear when it is certain that nothing was done (429, 503 `unavailable` or `maintenance`), else open.
  * Open ones are repeated only for calls that can be repeated without harm: reads, and changes under an idempotency
  * key, which the broker makes once. What has no body of the broker's, such as the page of a proxy, is no answer: open too.
+ * Before the first reply a name that does not exist is a mistake, and is not looked up again; after it the network is away.
  */
 import { Backoff } from "./backoff.js";
 import { ApiError, ConnectionFailed, ProtocolError } from "./errors.js";
@@ -33,7 +34,13 @@ export interface Received {
   headers: Headers;
 }
 
+/** Why Node has not even connected: a name that does not exist, and a port that `fetch` never uses. */
+const IN_VAIN = /ENOTFOUND|bad port/;
+
 export class Api {
+  /** Whether there has been any reply. */
+  #isReached = false;
+
   constructor(
     readonly baseUrl: string,
     readonly tokens: Tokens,
@@ -47,12 +54,13 @@ export class Api {
     const key = sending.idempotencyKey ?? (isRead ? undefined : newId());
     const deadline = performance.now() + (sending.deadlineMs ?? this.deadlineMs);
     const backoff = new Backoff(100, 5000);
+    const url = this.url(path, sending);
     let isRenewed = false;
     for (;;) {
       const token = await this.tokens.get();
       let failure: Raw;
       try {
-        return await this.#try(method, path, sending, token, key);
+        return await this.#try(method, url, sending, token, key);
       } catch (error) {
         failure = error;
       }
@@ -67,21 +75,19 @@ export class Api {
     }
   }
 
-  /** A full URL below the API's base, its placeholders filled in. */
+  /** A full URL below the API's base, its placeholders filled in. Throws TypeError for one without a value. */
   url(path: string, sending: Sending = {}): string {
-    const filled = path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(String(sending.path?.[name])));
+    const filled = path.replace(/\{(\w+)\}/g, (_, name) => {
+      const value = sending.path?.[name];
+      if (value == null) throw new TypeError(`the path parameter ${name} of ${path} is missing`);
+      return encodeURIComponent(String(value));
+    });
     const query = Object.entries(sending.query ?? {}).filter(([, value]) => value != null);
     const text = new URLSearchParams(query.map(([name, value]) => [name, String(value)])).toString();
     return this.baseUrl + filled + (text && `?${text}`);
   }
 
-  async #try(
-    method: string,
-    path: string,
-    sending: Sending,
-    token?: string,
-    key?: string,
-  ): Promise<Received> {
+  async #try(method: string, url: string, sending: Sending, token?: string, key?: string): Promise<Received> {
     const { body, signal } = sending;
     const headers: Record<string, string> = { ...sending.headers };
     if (token) headers.Authorization = `Bearer ${token}`;
@@ -97,11 +103,16 @@ export class Api {
     let reply: Response;
     let text: string;
     try {
-      reply = await this.fetch(this.url(path, sending), init);
+      reply = await this.fetch(url, init);
+      this.#isReached = true;
       text = await reply.text();
     } catch (error) {
       signal?.throwIfAborted();
-      throw new ConnectionFailed(`no reply from ${this.baseUrl}: ${error}`, { cause: error });
+      const { cause } = error as Raw; // Node's `fetch` says there what went wrong; browsers do not say it
+      const why = cause ? `: ${cause.message || cause.code}` : "";
+      const failed = new ConnectionFailed(`no reply from ${this.baseUrl}: ${error}${why}`, { cause: error });
+      if (!this.#isReached && IN_VAIN.test(why)) failed.isFinal = true;
+      throw failed;
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", giveUp);
@@ -114,7 +125,7 @@ export class Api {
 export function isWorthAnother(error: Raw): boolean {
   return error instanceof ApiError
     ? [429, 502, 503, 504].includes(error.status)
-    : error instanceof ConnectionFailed;
+    : error instanceof ConnectionFailed && !error.isFinal;
 }
 
 /** The parsed body of a reply; undefined for an empty one and for text that is not JSON. Throws for an error. */

@@ -31,7 +31,7 @@ export type ToWorker =
   | { op: "join"; id: number; target: Target; since?: Cursor | undefined; history: number }
   | { op: "leave"; id: number }
   | { op: "call"; id: number; method: string; params: Raw }
-  | { op: "token"; token?: string | undefined; error?: string }
+  | { op: "token"; token?: string | undefined; error?: Raw }
   /** Whatever was there may be gone, or there again. */
   | { op: "check" }
   /** Asks for `pong`. */

@@ -11,7 +11,7 @@ import type { Page } from "./core.js";
 import { ConnectionLost } from "./errors.js";
 import type { Member, Target } from "./feed.js";
 import type { Carrier, State } from "./hub.js";
-import { type OfMember, type ToPage, type ToWorker, unpackError } from "./port.js";
+import { type OfMember, packError, type ToPage, type ToWorker, unpackError } from "./port.js";
 import { newId } from "./ids.js";
 import type { Cursor } from "./cursor.js";
 import type { Raw } from "./tracker.js";
@@ -231,7 +231,7 @@ class PortCarrier implements Carrier {
         tokens.drop(message.instead);
         this.#send({ op: "token", token: await tokens.get() });
       } catch (error) {
-        this.#send({ op: "token", error: String(error) });
+        this.#send({ op: "token", error: packError(error) });
       }
       return;
     }

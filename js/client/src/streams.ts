@@ -2,7 +2,7 @@
 import { Backoff } from "./backoff.js";
 import { type Beginning, chooseBeginning, noteBeginning, servesAll } from "./beginning.js";
 import type { HubState } from "./config.js";
-import { ApiError, ClientError, ConnectionFailed, HistoryLost } from "./errors.js";
+import { ApiError, ClientError, ConnectionFailed, HistoryLost, Unsubscribed } from "./errors.js";
 import type { Feed } from "./feed.js";
 import { readBody } from "./http.js";
 import { sleep } from "./sleep.js";
@@ -70,8 +70,9 @@ export async function follow(connection: Blocked, feed: Feed): Promise<void> {
         }
         if (error instanceof ApiError && error.status < 429) {
           // A token may be refused before its time: another one is tried, once.
-          if (isRenewed || error.code !== "invalid_token" || !tokens.drop(tokens.value)) {
-            return connection.fail(feed, error);
+          const { revoked } = asking;
+          if (revoked || isRenewed || error.code !== "invalid_token" || !tokens.drop(tokens.value)) {
+            return connection.fail(feed, (error.status === 401 && revoked) || error);
           }
           isRenewed = true;
         }
@@ -103,6 +104,8 @@ interface Asking {
   gateway?: string;
   /** The one that failed last: another one is asked where there is one. */
   avoid?: string | undefined;
+  /** Why the last stream ended, if by its token; another one is tried once. */
+  revoked?: Unsubscribed | undefined;
 }
 
 /** Reads one stream to its end; returns how long the gateway asks to stay away. */
@@ -141,6 +144,7 @@ async function read(
         if (lost.has(tracker)) feed.end(member, new HistoryLost(programId, head, tracker.cursor));
       }
       if (!servesAll(trackersOf(feed), head)) return ending.abort(ANEW);
+      asking.revoked = undefined;
       feed.openStream(head);
       connection.hub.update();
     },
@@ -151,6 +155,11 @@ async function read(
     },
     closed: ({ afterMs }) => {
       waitMs = Number(afterMs) || 0;
+    },
+    unsubscribed: (params) => {
+      if (!/^token_/.test(params.reason) || !api.tokens.drop(token)) return feed.take("unsubscribed", params);
+      asking.revoked = new Unsubscribed(programId, params.reason);
+      ending.abort(ANEW);
     },
     reconnect: () => {}, // the gateway says by `closed` when it leaves
     tokenExpiring: () => {

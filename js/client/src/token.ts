@@ -6,17 +6,34 @@ export type TokenSource = string | (() => string | undefined | Promise<string | 
 const RENEW_BEFORE_MS = 60_000;
 const RENEW_FRACTION = 0.2; // of the lifetime, for short-lived tokens
 
+/**
+ * A token without the line break that a file ends with.
+ *
+ * @throws TypeError for what no header can carry.
+ */
+export function readToken(given: string): string {
+  const token = `${given}`.trim();
+  if (/[^!-~]/.test(token))
+    throw new TypeError("a token has a space, a line break or a letter beyond ASCII in it");
+  return token;
+}
+
 /** Keeps one token. A token by value is used until it ends; a function is asked again before that. */
 export class Tokens {
   #value: string | undefined;
   #renewAtMs = Infinity;
   #asking: Promise<string | undefined> | undefined;
+  #hasGiven = false;
+  /** What the function threw, if it has never given a token: then it is wrong, and not away for a while. */
+  fault: unknown;
 
+  /** @param read Checks what was given. */
   constructor(
     readonly source: TokenSource | undefined,
     readonly clock: ServerClock,
+    readonly read = readToken,
   ) {
-    if (typeof source === "string") this.#value = source;
+    if (typeof source === "string") this.#value = read(source);
   }
 
   /** The token that was given last. */
@@ -47,7 +64,15 @@ export class Tokens {
 
   async #ask(source: () => string | undefined | Promise<string | undefined>): Promise<string | undefined> {
     const askedMs = performance.now();
-    const value = await source();
+    let value: string | undefined;
+    try {
+      value = await source();
+      if (value) value = this.read(value);
+    } catch (error) {
+      if (!this.#hasGiven) this.fault = error;
+      throw error;
+    }
+    this.#hasGiven = true;
     const lifeMs = value ? lifetimeMs(value, this.clock) : Infinity;
     this.#value = value;
     this.#renewAtMs =

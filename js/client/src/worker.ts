@@ -11,7 +11,7 @@ import { Api } from "./http.js";
 import { Hub } from "./hub.js";
 import { newId } from "./ids.js";
 import type { SocketClass } from "./link.js";
-import { packError, type ToPage, type ToWorker, type WorkerConfig } from "./port.js";
+import { packError, type ToPage, type ToWorker, unpackError, type WorkerConfig } from "./port.js";
 import { Tokens } from "./token.js";
 import { type Raw, Tracker } from "./tracker.js";
 
@@ -20,7 +20,7 @@ type Send = (message: ToPage) => void;
 const PROBLEM_MS = 1_000; // pages name the last problem when they give up, after 30 s
 const TOKEN_MS = 10_000; // a page that does not answer may be frozen: the next one is asked
 
-const pages = new Map<Send, (token?: string, error?: string) => void>();
+const pages = new Map<Send, (token?: string, error?: Raw) => void>();
 let hub: Hub | undefined;
 /** The token that a page gave last. */
 let given: string | undefined;
@@ -29,22 +29,20 @@ let life: string | undefined;
 
 /** Asks the pages for a token, the youngest first. */
 async function askForToken(): Promise<string | undefined> {
-  let problem = "no page gave a token";
+  let problem: Error = new ConnectionFailed("no page gave a token");
   for (const send of [...pages.keys()].reverse()) {
-    const answer = await new Promise<{ token?: string | undefined; error?: string | undefined }>(
-      (resolve) => {
-        pages.set(send, (token, error) => resolve({ token, error }));
-        setTimeout(() => resolve({ error: "it did not answer" }), TOKEN_MS);
-        send({ op: "token", instead: given });
-      },
-    );
+    const answer = await new Promise<{ token?: string | undefined; error?: Raw }>((resolve) => {
+      pages.set(send, (token, error) => resolve({ token, error }));
+      setTimeout(() => resolve({ error: packError(new ConnectionFailed("no page answered")) }), TOKEN_MS);
+      send({ op: "token", instead: given });
+    });
     if (answer.error === undefined) {
       given = answer.token;
       return given;
     }
-    problem = answer.error;
+    problem = unpackError(answer.error);
   }
-  throw new ConnectionFailed(problem);
+  throw problem;
 }
 
 const stateOf = ({ state, problem }: Hub): ToPage => ({ op: "state", state, problem: problem?.message });

@@ -1,7 +1,7 @@
 //! Turns messages into calls, and routes each call: native code, or the application.
 
 use broker_core::protocol::jsonrpc::{self, Call, Incoming, Rejection};
-use broker_server::{ConnId, Counters, Rate, SlotIndex};
+use broker_server::{ConnId, Counters, Rate, Refusal, SlotIndex};
 
 use super::calls::{self, Pending};
 use super::gateway::{Core, Gateway};
@@ -59,9 +59,11 @@ impl Gateway {
         rejection: &Rejection<'_>,
     ) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        match Self::rate(core, slot)? {
-            Some(error) => jsonrpc::write_error_object(rejection.id, &error, &mut out),
-            None => jsonrpc::write_rejection(rejection, &mut out),
+        if let Some(error) = Self::rate(core, slot)? {
+            jsonrpc::write_error_object(rejection.id, &error, &mut out);
+        } else {
+            let body = Refusal::json(400, "invalid_request", &rejection.fault.to_string()).body;
+            jsonrpc::write_rejection(rejection, &body, &mut out);
         }
         Some(out)
     }

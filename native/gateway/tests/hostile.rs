@@ -459,6 +459,38 @@ fn deep_json_is_refused_and_the_client_goes_on() {
 }
 
 #[test]
+fn what_is_no_call_is_answered_with_the_body_of_an_error() {
+    let scene = Scene::new(strict());
+    let mut client = Client::connect(scene.running.port, false);
+    let call = r#"{"jsonrpc":"2.0","method":"servertime"}"#;
+    let long_id = call.replace('}', &format!(r#","id":"{}"}}"#, "i".repeat(300)));
+    for (text, code, told) in [
+        ("{".to_owned(), -32700, "the message is not JSON, "),
+        (
+            format!("[{}]", vec![call; 101].join(",")),
+            -32600,
+            "a batch has at most 100 calls",
+        ),
+        (
+            long_id,
+            -32600,
+            "id: must be a string, a number or null, of at most 256 bytes",
+        ),
+    ] {
+        client.messages.clear();
+        client.send(&text);
+        client.read_until(|messages| !messages.is_empty());
+        let answer = &client.messages[0];
+        let data = format!(r#""data":{{"error":"invalid_request","error_description":"{told}"#);
+        assert!(answer.contains(&format!(r#""code":{code}"#)), "{answer}");
+        assert!(
+            answer.contains(&data) && answer.ends_with(r#","status":400}}}"#),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
 fn thousands_of_silent_sockets_are_ended() {
     let mut scene = Scene::new(Config {
         handshake_ms: 1_000,

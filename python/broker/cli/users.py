@@ -64,7 +64,7 @@ def passwd(
     database: DatabaseOptions,
     json: JsonOption = False,
 ) -> None:
-    """Change a user's password. The user's tokens are revoked."""
+    """Change a user's password. The user's tokens are revoked, and its API tokens deleted."""
     settings = database.settings(default_account=account)
     secret = read_password(password)
     user = administer(
@@ -83,7 +83,7 @@ def role(
     database: DatabaseOptions,
     json: JsonOption = False,
 ) -> None:
-    """Change a user's role."""
+    """Change a user's role. A lower one revokes the user's tokens and deletes its API tokens."""
     settings = database.settings(default_account=account)
     user = administer(settings, lambda admin: admin.set_role(settings.default_account, username, role))
     _show(user, json)

@@ -263,12 +263,16 @@ def _invalid_request(error: ValidationError, prefix: str) -> InvalidRequest:
     return InvalidRequest.of_faults(faults)
 
 
+# pydantic's own texts name classes of ours, or Python's. A `FreeObject` is the only type of `is_instance_of`.
+_NO_OBJECT = {"dict_type", "is_instance_of", "model_attributes_type", "model_type"}
+
+
 def _message(kind: str, text: str) -> str:
     if kind == "extra_forbidden":
         return "is not a field of this request"
     if kind == "missing":
         return "is required"
-    if kind == "is_instance_of":  # a `FreeObject` is the only such type
+    if kind in _NO_OBJECT:
         return "must be an object"
     return text.removeprefix("Value error, ")
 

@@ -138,7 +138,7 @@ class Sequencer:
     def _head(self, command: Command) -> HeadRow:
         head = self.heads.get((command.account, command.program_id))
         if head is None:
-            raise NotFound("there is no such program")
+            raise NotFound(f"there is no program {command.program_id}")
         return head
 
     # -- single events
@@ -189,7 +189,7 @@ class Sequencer:
 
     def _update_event(self, command: UpdateEvent, head: HeadRow) -> bytes:
         """Change an event. The reply is the notification, its `seq` too; the stored event keeps its own."""
-        old = self._event(head, command.event_id)
+        old = self._event(head, command)
         head = _advanced(head, head.seq + 1, self._accepted_ms(head), old.id)
         new = self._changed(old, command.changes)
         before = event_json(head.epoch, command.program_id, old, old.seq)
@@ -213,7 +213,7 @@ class Sequencer:
         return old._replace(**fields)  # type: ignore[arg-type]  # the door validated the values
 
     def _delete_event(self, command: DeleteEvent, head: HeadRow) -> None:
-        old = self._event(head, command.event_id)
+        old = self._event(head, command)
         head = _advanced(head, head.seq + 1, self._accepted_ms(head), old.id)
         before = event_json(head.epoch, command.program_id, old, old.seq)
         self._change(head, old, "deleted", before, None)
@@ -223,10 +223,10 @@ class Sequencer:
         self._push(command, head.epoch, head.seq, "eventDeleted", params)
         self._move(command, head)
 
-    def _event(self, head: HeadRow, event_id: str) -> EventRow:
-        row = self._events.get((head.history, event_id))
+    def _event(self, head: HeadRow, command: UpdateEvent | DeleteEvent) -> EventRow:
+        row = self._events.get((head.history, command.event_id))
         if row is None:
-            raise NotFound("there is no such event")
+            raise NotFound(f"there is no event {command.event_id} in program {command.program_id}")
         return row
 
     def _change(self, head: HeadRow, old: EventRow, kind: str, before: bytes, after: bytes | None) -> None:
@@ -291,7 +291,7 @@ class Sequencer:
 
     def _delete_program(self, command: DeleteProgram, head: HeadRow) -> None:
         if command.of_project not in (None, head.project_id):
-            raise NotFound("there is no such program in the project")
+            raise NotFound(f"there is no program {command.program_id} in project {command.of_project}")
         self.writes.removed.append(head.uid)
         if command.by is not None:
             entry = AuditEntry(command.by, "program.deleted", command.program_id)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from broker.domain.events import Event
 from broker.domain.values import MAX_INTEGER, Id, Model, bounded
@@ -28,6 +28,13 @@ class Since(Model):
     id: str | None = Field(default=None, min_length=1, max_length=64)
 
 
+def _object(value: object) -> object:
+    # Event streams take the form `epoch:seq`, so it is tried here too.
+    if value is not None and not isinstance(value, dict | Since):
+        raise ValueError("must be an object with epoch and seq")
+    return value
+
+
 class TargetParams(Model):
     """Exactly one of a program and a channel; `unsubscribe` takes nothing else."""
 
@@ -38,7 +45,7 @@ class TargetParams(Model):
 class SubscribeParams(TargetParams):
     """A target, and for a program how far to reach back: after a position, or the last `history` pushes."""
 
-    since: Annotated[Since, bounded(Since)] | None = None
+    since: Annotated[Annotated[Since, bounded(Since)] | None, BeforeValidator(_object)] = None
     history: int | None = Field(default=None, ge=0, le=MAX_INTEGER)
 
 

@@ -11,6 +11,7 @@ import {
   HistoryLost,
   ProgramDeleted,
   ProtocolError,
+  Unsubscribed,
 } from "../../src/index.js";
 import { sleep } from "../../src/sleep.js";
 import { Relay } from "./relay.js";
@@ -100,6 +101,34 @@ describe("in Node", { concurrency: 5, timeout: 100_000 }, () => {
       "token",
     ]);
   });
+
+  for (const transport of ["websocket", "sse"] as const) {
+    test(`a private subscription goes on when its token is revoked and another one is given: ${transport}`, async () => {
+      const programId = await makeProgram(admin, { access: "private" });
+      const made = await Promise.all(
+        ["one", "two"].map((name) => admin.request("POST", "/users/me/tokens", { body: { name } })),
+      );
+      let calls = 0;
+      const token = () => (made[Math.min(calls++, 1)] as { token: string }).token;
+      const client = new Client(URL_OF_BROKER, { timing: TIMING, transport, token });
+      const subscription = client.subscribe(programId);
+      const lost = new Promise((resolve) => subscription.addEventListener("lost", resolve));
+      await subscription.ready;
+      await publish(admin, programId, 1);
+      const revoke = (each?: { id: string }) =>
+        admin.request("DELETE", "/users/me/tokens/{tokenId}", { path: { tokenId: each?.id ?? "" } });
+      await revoke(made[0]);
+      await lost;
+      await publish(admin, programId, 1, 1);
+      const items = subscription[Symbol.asyncIterator]();
+      for (const number of [0, 1]) assert.deepEqual((await items.next()).value?.metadata, { number });
+      assert.equal(calls, 2);
+      await revoke(made[1]);
+      const error = await failure(items.next());
+      assert.ok(error instanceof Unsubscribed && error.reason === "token_revoked", String(error));
+      client.close();
+    });
+  }
 
   test("a thousand subscriptions find connections, and each has its events", async () => {
     const client = new Client(URL_OF_BROKER, { timing: TIMING });

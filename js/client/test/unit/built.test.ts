@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { inspect } from "node:util";
 import type * as Index from "../../src/index.js";
 
 const load = (name: string) => import(new URL(`../../../dist/${name}.js`, import.meta.url).href);
@@ -13,6 +14,18 @@ test("an error is of the same class in every module", async () => {
   for (const name of Object.keys(index)) if (name !== "Client") assert.equal(index[name], core[name], name);
   const { openShared } = await load("shared");
   assert.equal(typeof openShared, "function");
+});
+
+test("an error that nobody caught is printed under its name", async () => {
+  const { ApiError, ConnectionLost, HistoryLost } = (await load("index")) as typeof Index;
+  const cursor = { epoch: "e", seq: 1 };
+  const printed = [
+    new ApiError(404, "not_found", "no"),
+    new ConnectionLost("gone"),
+    new HistoryLost("p", cursor, cursor),
+  ].map((error) => inspect(error).split(/[:\n]/)[0]);
+  assert.deepEqual(printed, ["ApiError", "ConnectionLost", "HistoryLost"]);
+  assert.equal(String(new ApiError(404, "not_found", "no")), "ApiError: no");
 });
 
 test(

@@ -25,13 +25,13 @@ test("what is no such token has no end", () => {
 
 test("a function is asked once at a time, and again when its token was refused", async () => {
   let calls = 0;
-  const tokens = new Tokens(async () => `token ${++calls}`, new ServerClock());
-  assert.deepEqual(await Promise.all([tokens.get(), tokens.get()]), ["token 1", "token 1"]);
-  assert.equal(await tokens.get(), "token 1");
-  assert.equal(tokens.drop("token 1"), true);
-  assert.equal(await tokens.get(), "token 2");
-  tokens.drop("token 1");
-  assert.equal(await tokens.get(), "token 2");
+  const tokens = new Tokens(async () => `token-${++calls}`, new ServerClock());
+  assert.deepEqual(await Promise.all([tokens.get(), tokens.get()]), ["token-1", "token-1"]);
+  assert.equal(await tokens.get(), "token-1");
+  assert.equal(tokens.drop("token-1"), true);
+  assert.equal(await tokens.get(), "token-2");
+  tokens.drop("token-1");
+  assert.equal(await tokens.get(), "token-2");
 });
 
 test("a function is asked again before its token ends", async () => {

@@ -115,11 +115,11 @@ test("a visitor that was refused is replaced", async () => {
 test("a signed visitor by value has no other, one by a function has", async () => {
   const broker = openBroker();
   const open = (signed: Tokens) => new Visitors(broker, () => 0, denied, "key", signed);
-  const one = open(new Tokens("mine", new ServerClock()));
+  const one = open(new Tokens("mine", new ServerClock(), String));
   assert.deepEqual(await one.get("name"), { visitorId: "mine", isNew: true });
   assert.equal(await one.get("mine"), undefined);
   let calls = 0;
-  const more = open(new Tokens(() => `signed ${++calls}`, new ServerClock()));
+  const more = open(new Tokens(() => `signed ${++calls}`, new ServerClock(), String));
   assert.deepEqual(await more.get(), { visitorId: "signed 1", isNew: false });
   assert.deepEqual(await more.get("signed 1"), { visitorId: "signed 2", isNew: true });
   assert.deepEqual(broker.asked, []);

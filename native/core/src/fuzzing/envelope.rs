@@ -58,8 +58,10 @@ fn check_call(call: &Call<'_>) {
 
 fn check_rejection(rejection: &Rejection<'_>) {
     let mut out = Vec::new();
-    jsonrpc::write_rejection(rejection, &mut out);
+    jsonrpc::write_rejection(rejection, b"{}", &mut out);
     assert!(is_json(&out), "{}", String::from_utf8_lossy(&out));
+    let text = format!("\"{}\"", rejection.fault);
+    assert!(is_json(text.as_bytes()), "{text}");
 }
 
 fn is_json(text: &[u8]) -> bool {

@@ -15,6 +15,7 @@
 //! Unknown members of the envelope are ignored, as in most implementations.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use super::json::Scanner;
 
@@ -47,8 +48,63 @@ pub struct Call<'a> {
 pub struct Rejection<'a> {
     /// JSON text; `null` when the id is unknown.
     pub id: &'a str,
-    pub code: i32,
-    pub message: &'static str,
+    pub fault: Fault,
+}
+
+/// What is wrong with a message, or with an element of a batch. Its text has nothing that JSON has to escape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not JSON, or has too many values or levels.
+    Text,
+    EmptyBatch,
+    LongBatch,
+    NoObject,
+    RepeatedMember,
+    Id,
+    Version,
+    Method,
+    Params,
+}
+
+impl Fault {
+    #[must_use]
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::Text => PARSE_ERROR,
+            _ => INVALID_REQUEST,
+        }
+    }
+
+    /// The code in words, as the specification has them.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Text => "Parse error",
+            _ => "Invalid Request",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text => write!(
+                out,
+                "the message is not JSON, is nested deeper than {DEPTH} levels or has more than {VALUES} values"
+            ),
+            Self::EmptyBatch => out.write_str("a batch has at least one call"),
+            Self::LongBatch => write!(out, "a batch has at most {BATCH} calls"),
+            Self::NoObject => out.write_str("a call is an object"),
+            Self::RepeatedMember => out.write_str("a call has each member once"),
+            Self::Id => write!(
+                out,
+                "id: must be a string, a number or null, of at most {ID_BYTES} bytes as JSON"
+            ),
+            Self::Version => out.write_str("jsonrpc: must be the string 2.0"),
+            Self::Method => out.write_str("method: must be a string"),
+            Self::Params => out.write_str("params: must be an object or an array"),
+        }
+    }
 }
 
 /// The requests of one message, in the order sent.
@@ -72,7 +128,7 @@ pub fn parse(text: &str) -> Result<Incoming<'_>, Rejection<'_>> {
         let calls = take_batch(&mut scanner)?;
         (!calls.is_empty())
             .then_some(Incoming::Batch(calls))
-            .ok_or(invalid("null"))
+            .ok_or(unnamed(Fault::EmptyBatch))
     } else {
         let call = take_call(&mut scanner, DEPTH).ok_or(PARSE_REJECTION)?;
         call.map(Incoming::Single)
@@ -84,18 +140,10 @@ pub fn parse(text: &str) -> Result<Incoming<'_>, Rejection<'_>> {
     }
 }
 
-const PARSE_REJECTION: Rejection<'static> = Rejection {
-    id: "null",
-    code: PARSE_ERROR,
-    message: "Parse error",
-};
+const PARSE_REJECTION: Rejection<'static> = unnamed(Fault::Text);
 
-const fn invalid(id: &str) -> Rejection<'_> {
-    Rejection {
-        id,
-        code: INVALID_REQUEST,
-        message: "Invalid Request",
-    }
+const fn unnamed(fault: Fault) -> Rejection<'static> {
+    Rejection { id: "null", fault }
 }
 
 /// Reads the elements of a batch after its opening bracket; elements beyond [`BATCH`] are not read.
@@ -113,7 +161,7 @@ fn take_batch<'a>(scanner: &mut Scanner<'a>) -> Result<Vec<Element<'a>>, Rejecti
             return Err(PARSE_REJECTION);
         }
         if calls.len() == BATCH {
-            return Err(invalid("null"));
+            return Err(unnamed(Fault::LongBatch));
         }
     }
 }
@@ -143,7 +191,7 @@ impl<'a> Envelope<'a> {
 fn take_call<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Option<Element<'a>> {
     if scanner.peek()? != b'{' {
         scanner.value(depth)?;
-        return Some(Err(invalid("null")));
+        return Some(Err(unnamed(Fault::NoObject)));
     }
     let (mut envelope, mut is_clear) = (Envelope::default(), true);
     scanner.take(b'{');
@@ -160,24 +208,30 @@ fn take_call<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Option<Element<'a>>
             return None;
         }
     }
-    if !is_clear || envelope.id.is_some_and(|id| !is_id(id)) {
-        return Some(Err(invalid("null")));
+    if !is_clear {
+        return Some(Err(unnamed(Fault::RepeatedMember)));
     }
-    Some(read_call(&envelope).ok_or_else(|| invalid(envelope.id.unwrap_or("null"))))
+    if envelope.id.is_some_and(|id| !is_id(id)) {
+        return Some(Err(unnamed(Fault::Id)));
+    }
+    let id = envelope.id.unwrap_or("null");
+    Some(read_call(&envelope).map_err(|fault| Rejection { id, fault }))
 }
 
-fn read_call<'a>(envelope: &Envelope<'a>) -> Option<Call<'a>> {
-    if parse_string(envelope.jsonrpc?)? != "2.0" {
-        return None;
+fn read_call<'a>(envelope: &Envelope<'a>) -> Result<Call<'a>, Fault> {
+    let version = envelope.jsonrpc.and_then(parse_string);
+    if version.as_deref() != Some("2.0") {
+        return Err(Fault::Version);
     }
-    let method = parse_string(envelope.method?)?;
+    let method = envelope.method.and_then(parse_string);
+    let method = method.ok_or(Fault::Method)?;
     let params = match envelope.params {
         None | Some("null") => None,
         Some(params) if params.starts_with(['{', '[']) => Some(params),
-        Some(_) => return None,
+        Some(_) => return Err(Fault::Params),
     };
     let id = envelope.id;
-    Some(Call { id, method, params })
+    Ok(Call { id, method, params })
 }
 
 /// A key that may be one of the envelope's, which have at most seven letters; escaped, a letter takes at most six
@@ -220,9 +274,10 @@ pub fn write_error(id: &str, code: i32, message: &str, data: Option<&[u8]>, out:
     write_error_object(id, &build_error(code, message, data), out);
 }
 
-/// Appends the reply to a request that cannot be executed.
-pub fn write_rejection(rejection: &Rejection<'_>, out: &mut Vec<u8>) {
-    write_error(rejection.id, rejection.code, rejection.message, None, out);
+/// Appends the reply to a request that cannot be executed; `data` is JSON text.
+pub fn write_rejection(rejection: &Rejection<'_>, data: &[u8], out: &mut Vec<u8>) {
+    let fault = rejection.fault;
+    write_error(rejection.id, fault.code(), fault.message(), Some(data), out);
 }
 
 /// Appends a notification; `params` is JSON text.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::protocol::jsonrpc::{
-    self, Call, DEPTH, INVALID_REQUEST, Incoming, PARSE_ERROR, Rejection, VALUES,
+    self, Call, DEPTH, Fault, INVALID_REQUEST, Incoming, PARSE_ERROR, Rejection, VALUES,
 };
 
 fn single(text: &str) -> Call<'_> {
@@ -14,7 +14,13 @@ fn single(text: &str) -> Call<'_> {
 
 fn rejected(text: &str) -> (i32, String) {
     let rejection = jsonrpc::parse(text).expect_err("must be refused");
-    (rejection.code, rejection.id.to_owned())
+    (rejection.fault.code(), rejection.id.to_owned())
+}
+
+/// What the sender is told about a message.
+fn told(text: &str) -> String {
+    let rejection = jsonrpc::parse(text).expect_err("must be refused");
+    rejection.fault.to_string()
 }
 
 fn invalid(id: &str) -> (i32, String) {
@@ -154,8 +160,7 @@ fn a_batch_answers_each_element() {
     };
     let bad = Err(Rejection {
         id: "null",
-        code: INVALID_REQUEST,
-        message: "Invalid Request",
+        fault: Fault::NoObject,
     });
     assert_eq!(calls.len(), 4);
     assert_eq!(
@@ -195,6 +200,47 @@ fn a_batch_is_bounded() {
 }
 
 #[test]
+fn a_rejection_says_what_is_wrong() {
+    let call = r#"{"jsonrpc":"2.0","method":"m"}"#;
+    let batch = format!("[{}]", vec![call; 101].join(","));
+    let long_id = format!(
+        r#"{{"jsonrpc":"2.0","method":"m","id":"{}"}}"#,
+        "i".repeat(300)
+    );
+    let id = "id: must be a string, a number or null, of at most 256 bytes as JSON";
+    for (text, fault) in [
+        (
+            "{",
+            "the message is not JSON, is nested deeper than 128 levels or has more than 131072 values",
+        ),
+        ("[]", "a batch has at least one call"),
+        (&batch, "a batch has at most 100 calls"),
+        ("1", "a call is an object"),
+        (
+            r#"{"jsonrpc":"2.0","method":"m","method":"n"}"#,
+            "a call has each member once",
+        ),
+        (&long_id, id),
+        (r#"{"jsonrpc":"2.0","method":"m","id":[]}"#, id),
+        (
+            r#"{"jsonrpc":"1.0","method":"m"}"#,
+            "jsonrpc: must be the string 2.0",
+        ),
+        (r#"{"method":"m"}"#, "jsonrpc: must be the string 2.0"),
+        (
+            r#"{"jsonrpc":"2.0","method":1}"#,
+            "method: must be a string",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"m","params":1}"#,
+            "params: must be an object or an array",
+        ),
+    ] {
+        assert_eq!(told(text), fault, "{text}");
+    }
+}
+
+#[test]
 fn keys_may_be_escaped() {
     let longest = r"\u006a\u0073\u006f\u006e\u0072\u0070\u0063";
     let text = format!(
@@ -216,10 +262,11 @@ fn answers_are_json() {
         br#"{"jsonrpc":"2.0","id":1,"error":{"code":404,"message":"not \"found\"","data":[]}}"#
     );
     out.clear();
-    jsonrpc::write_rejection(&jsonrpc::parse("").expect_err("empty"), &mut out);
+    let rejection = jsonrpc::parse("").expect_err("empty");
+    jsonrpc::write_rejection(&rejection, b"{}", &mut out);
     assert_eq!(
         out,
-        br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}"#
+        br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error","data":{}}}"#
     );
     out.clear();
     jsonrpc::write_notification("event", b"{}", &mut out);
@@ -286,7 +333,7 @@ proptest! {
                 Ok((call.id.map(read), call.method.into_owned(), call.params.map(read)))
             }
             Ok(Incoming::Batch(_)) => panic!("an object is no batch"),
-            Err(rejection) => Err(rejection.code),
+            Err(rejection) => Err(rejection.fault.code()),
         };
         prop_assert_eq!(fast, slow(&text));
     }
