@@ -348,7 +348,8 @@ async def test_a_user_that_was_deleted_logs_in_again_after_a_restore(
     async with open_database(own_migrated_dsn) as database, open_authenticator(database) as auth:
         user = await make_user(database, auth, "kim")
         old = (await auth.log_in("demo", "kim", PASSWORD, "")).text
-        await back_up(own_migrated_dsn, tmp_path / "all.backup", "test")
+        with (tmp_path / "all.backup").open("wb") as raw:
+            await back_up(own_migrated_dsn, raw, "test")
         await membership.remove_user(Users(database), "demo", user.id)
         await database.execute("DELETE FROM revocations")  # so long ago was it
         async with open_authenticator(database) as other:

@@ -153,7 +153,8 @@ async def test_a_known_api_token_goes_on_after_a_restore(
     async with open_database(own_migrated_dsn) as database, open_authenticator(database, clock) as auth:
         _, _, secret = await make(database, auth, clock)
         before = await auth.authenticate("demo", secret, ADDRESS)
-        await back_up(own_migrated_dsn, tmp_path / "all.backup", "test")
+        with (tmp_path / "all.backup").open("wb") as raw:
+            await back_up(own_migrated_dsn, raw, "test")
         await restore(own_migrated_dsn, tmp_path / "all.backup", ["demo"], replace=True)
         async with asyncio.timeout(5):
             while not auth.is_revoked(before):  # noqa: ASYNC110 - the state is in memory and tells nobody

@@ -116,7 +116,8 @@ async def test_connections_of_an_api_token_go_on(world: World, own_migrated_dsn:
     made = await user.call("createApiToken", name="mixer")
     viewer = await world.join(token=made["token"])
     await viewer.call("subscribe", programId=program)
-    await back_up(own_migrated_dsn, path, "test")
+    with path.open("wb") as raw:
+        await back_up(own_migrated_dsn, raw, "test")
     later = await user.call("createApiToken", name="later")
     unlucky = await world.join(token=later["token"])
     await unlucky.call("subscribe", programId=program)

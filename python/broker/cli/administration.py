@@ -50,14 +50,19 @@ def administer(settings: Settings, work: Callable[[Administration], Awaitable[T]
     return asyncio.run(administer_async(settings, work))
 
 
-async def administer_async(settings: Settings, work: Callable[[Administration], Awaitable[T]]) -> T:
+async def administer_async(
+    settings: Settings, work: Callable[[Administration], Awaitable[T]], *, makes_database: bool = False
+) -> T:
     """Do `work` on the database that `settings` names.
 
+    Args:
+        makes_database: where there is no embedded one yet.
+
     Raises:
-        SetupError: the database cannot be used as it is.
+        SetupError: the database cannot be used as it is, or there is none.
         BrokerError: what `work` raises.
     """
-    async with open_database(settings) as database:
+    async with open_database(settings, makes_database=makes_database) as database:
         lifetime_s = settings.token_lifetime_s
         clock = await DatabaseClock.open(database)
         administration = Administration(database, clock, IdSource(clock), token_lifetime_s=lifetime_s)
@@ -68,9 +73,12 @@ async def administer_async(settings: Settings, work: Callable[[Administration], 
 
 
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Database]:
+async def open_database(settings: Settings, *, makes_database: bool = False) -> AsyncIterator[Database]:
     """The database that `settings` names, with the schema of this version. Raises SetupError."""
-    async with server_dsn(settings) as dsn, _open(settings, dsn) as database:
+    async with (
+        server_dsn(settings, makes_database=makes_database) as dsn,
+        _open(settings, dsn) as database,
+    ):
         yield database
 
 

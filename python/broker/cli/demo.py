@@ -42,7 +42,9 @@ def demo(
     settings = Settings(data_dir=data_dir)
 
     async def prepare() -> None:
-        await administer_async(settings, lambda administration: ensure_cast(administration, ACCOUNT))
+        await administer_async(
+            settings, lambda administration: ensure_cast(administration, ACCOUNT), makes_database=True
+        )
 
     verdict = asyncio.run(play(plan, Console(), prepare))
     if verdict.faults:
