@@ -54,6 +54,23 @@ def test_what_was_made_comes_again_without_its_server(door: ImageDoor, image_ser
     assert len(image_server.seen) == asked
 
 
+def test_a_source_that_was_damaged_on_disk_is_fetched_again(
+    door: ImageDoor, instance: Instance, image_server: ImageServer
+) -> None:
+    sources = instance.data_dir / "images" / "sources"
+    before = {*sources.glob("*/*")}
+    assert door.get("w=100", "/a.png?damaged").status_code == 200
+    (kept,) = {*sources.glob("*/*")} - before
+    size = kept.stat().st_size
+    with kept.open("r+b") as file:  # as a power cut can leave it
+        file.seek(size // 2)
+        file.write(bytes(size - size // 2))
+    assert door.get("w=200", "/a.png?damaged").status_code == 200
+    assert image_server.seen.count("/a.png?damaged") == 2
+    log = instance.data_dir / "log" / "broker.log"
+    assert "image_cache_damaged" in log.read_text()
+
+
 def test_a_crop_by_face_is_made_without_a_detector(door: ImageDoor) -> None:
     assert door.get("w=100,h=100,fit=face", "/b.png").status_code == 200
 
