@@ -164,6 +164,34 @@ def assert_revoked_keys_are_refused(instance: Instance) -> None:
     assert sorted(entry["targetId"] for entry in entries["items"]) == sorted((first, second))
 
 
+def assert_api_tokens_go_on_after_a_restore(instance: Instance) -> None:
+    """At both doors, which knew them before; access tokens end."""
+
+    def broker(*words: str) -> None:
+        command = [Path(sys.executable).with_name("broker"), *words, "--data-dir", str(instance.data_dir)]
+        subprocess.run(command, capture_output=True, check=True, env=child_environment({}))
+
+    def status(token: dict[str, str]) -> int:
+        return httpx.get(f"{instance.url}/api/v1/users/me", headers=token, timeout=20).status_code
+
+    access = instance.token()
+    made = httpx.post(f"{instance.url}/api/v1/users/me/tokens", json={"name": "mixer"}, headers=access)
+    device = {"Authorization": f"Bearer {made.raise_for_status().json()['token']}"}
+    with connect(f"ws://localhost:{instance.ws_port}/api/v1/ws", additional_headers=device) as viewer:
+        assert (status(access), status(device)) == (200, 200)
+        assert "result" in ask(viewer, "getCurrentUser")
+        file = str(instance.data_dir.with_name("all.backup"))
+        broker("backup", file)
+        broker("restore", file, "--account", "demo", "--replace")
+        deadline_s = time.monotonic() + 30
+        while status(access) != 401:  # every replica has heard of it in five seconds
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        time.sleep(5)
+        assert {status(device) for _ in range(10)} == {200}
+        assert "result" in ask(viewer, "getCurrentUser")
+
+
 def maintain(instance: Instance, *words: str) -> None:
     """Run `broker maintenance`, and wait until every process that takes changes knows."""
     command = [Path(sys.executable).with_name("broker"), "maintenance", *words]
@@ -304,6 +332,7 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     neighbour.start()
     assert publish(neighbour, 2) == read_ids(neighbour)
     assert read_ids(instance) == acknowledged
+    assert_api_tokens_go_on_after_a_restore(neighbour)
     assert neighbour.stop(signal.SIGINT) < 15
     assert neighbour.leaves_nothing()
     acknowledged += publish(instance, 1)
