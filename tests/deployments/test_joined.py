@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from broker.deployments.ray_internals.joined_spares import SPARES
-from tests.adversity.faults import COUNTER, TITLES, hit
+from tests.adversity.faults import COUNTER, TITLES, find, hit
 from tests.adversity.two_nodes import HEAD, SECOND, Node
 from tests.deployments.hostile import HARMLESS, HOSTILE
 from tests.deployments.ingress_stage import read_all
@@ -247,6 +247,32 @@ def test_gateways_that_die_or_hang_come_back_without_a_conductor(cluster: Cluste
     assert len(living) == len(NODES), "the next one exchanges them"
 
 
+def test_a_conductor_that_was_slow_cuts_nobody_off_who_has_come_back(cluster: Cluster) -> None:
+    """A gateway has died, and viewers are at the one that Ray has started before the conductor sees it."""
+    instance = cluster.instance
+    [conductor] = find(instance, TITLES["Ray with everything on it"])
+    [gateway] = cluster.nodes[1].processes(TITLES["gateway"])
+    conductor.suspend()
+    try:
+        gateway.kill()
+        gateway.wait(BACK_S)
+        viewer = _connect_in_time(f"ws://{SECOND}:{instance.ws_port}/api/v1/ws")
+    finally:
+        conductor.resume()
+    with viewer:
+        assert _hear_end(viewer) == 1012
+    _await_gateway(cluster, SECOND)
+
+
+def _hear_end(viewer: ClientConnection) -> int:
+    """The close code of a viewer who is sent away."""
+    with pytest.raises(ConnectionClosed) as closed:
+        while "reconnect" in viewer.recv(BACK_S):  # which says when, before the end
+            continue
+    assert closed.value.rcvd is not None, "the connection was closed, not cut"
+    return closed.value.rcvd.code
+
+
 @pytest.fixture(scope="module")
 def third(cluster: Cluster) -> Iterator[Node]:
     """Another node, whose Ray was started with an older `node.env`."""
@@ -336,11 +362,7 @@ def test_a_node_that_drains_sends_all_away_and_takes_no_more(cluster: Cluster, t
         subprocess.run(["/bin/bash", HOOK], env=environment, timeout=BACK_S, check=True)
         assert not [process for title in slots for process in third.processes(title)]
         _publish(cluster, programs)
-        with pytest.raises(ConnectionClosed) as closed:
-            while "reconnect" in leaving.recv(BACK_S):  # which says when, before the end
-                continue
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1012
+        assert _hear_end(leaving) == 1012
         staying.send('{"jsonrpc":"2.0","id":1,"method":"getVersion"}')
         assert "version" in json.loads(staying.recv(30))["result"]
     with pytest.raises(ConnectionRefusedError):
@@ -378,7 +400,8 @@ def _connect_in_time(url: str) -> ClientConnection:
     deadline_s = time.monotonic() + BACK_S
     while True:
         with suppress(OSError, WebSocketException):
-            return connect(url, open_timeout=10)
+            # One that has a full queue does not see that the gateway is gone, and takes ten seconds to close.
+            return connect(url, open_timeout=10, max_queue=None)
         assert time.monotonic() < deadline_s, url
         time.sleep(0.2)
 

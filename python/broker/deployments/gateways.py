@@ -8,8 +8,8 @@ replicas of Ray Serve, which knows replicas that are stopped first and proxies t
 A node that drains (`ray drain-node`) has its gateway drained and gets no other.
 
 On a joined cluster gateways outlive the reconciler. When one dies, Ray starts another process for it, which
-takes connections by itself; a reconciler that is there ends that process and starts another, as on a Ray of
-our own. One that hangs is killed by an API replica of its node (`gateway_watch`).
+takes connections by itself; a reconciler that is there starts a gateway as on a Ray of our own, then drains
+that of Ray. One that hangs is killed by an API replica of its node (`gateway_watch`).
 """
 
 import asyncio
@@ -199,7 +199,9 @@ class GatewayKeeper:
         self._dsn = dsn
         self._outlive_driver = outlive_driver
         self._running: dict[str, _Running] = {}
-        self._ailing: list[_Running] = []  # until there is another on their node
+        # Until there is another on their node. Also those that have died on a joined cluster: Ray may have
+        # started the next process of each already, which has clients.
+        self._outgoing: list[_Running] = []
         self._retiring: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()  # one change of the set at a time
 
@@ -267,8 +269,8 @@ class GatewayKeeper:
     async def drain(self, over_s: float) -> None:
         """Send all clients away and stop all gateways."""
         async with self._lock:
-            running, self._running = [*self._running.values(), *self._ailing], {}
-            self._ailing.clear()
+            running, self._running = [*self._running.values(), *self._outgoing], {}
+            self._outgoing.clear()
         await asyncio.gather(*(self._retire(each.actor, over_s) for each in running), *self._retiring)
         for each in running:
             each.ended.cancel()
@@ -289,14 +291,14 @@ class GatewayKeeper:
                 _log.warning("gateway_died", extra={"gateway": running.name, "node": node, "cause": fault})
                 del self._running[node]
                 running.ended.cancel()
-                if fault and node in nodes:
-                    self._ailing.append(running)
+                if node in nodes and (fault or (self._outlive_driver and not _hangs(running.ended))):
+                    self._outgoing.append(running)
                 else:
                     kill(running.actor)
         for node in nodes - self._running.keys():
             await self._start_on(node)
-        while self._ailing:
-            self._retire_beside(self._ailing.pop())
+        while self._outgoing:
+            self._retire_beside(self._outgoing.pop())
 
     def _retire_beside(self, running: _Running) -> None:
         """Drain and stop it while everything else goes on."""
@@ -383,8 +385,16 @@ async def _until_ended(actor: Any) -> None:
 
 def _find_fault(ended: asyncio.Future[None]) -> str:
     """What an ailing gateway lacks; empty for one that has died or hangs."""
-    error = None if not ended.done() or ended.cancelled() else ended.exception()
+    error = _find_error(ended)
     return str(error) if isinstance(error, GatewayAiling) else ""
+
+
+def _hangs(ended: asyncio.Future[None]) -> bool:
+    return isinstance(_find_error(ended), TimeoutError)
+
+
+def _find_error(ended: asyncio.Future[None]) -> BaseException | None:
+    return None if not ended.done() or ended.cancelled() else ended.exception()
 
 
 async def _ingress_fault(running: _Running) -> str:
