@@ -144,9 +144,9 @@ lint-js: $(JS)/dist/.stamp $(OVERLAY)/node_modules/.stamp $(DASHBOARD)/node_modu
 	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything.
-	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-adversity test-nodes test-python-2 test-python-3 test-python-4 test-python-5 test-native
+	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-python-2 test-adversity test-nodes test-python-3 test-python-4 test-python-5 test-native
 
-# Three beside each other leave the cores idle for an eighth of the time, two for a third; four take as long as three.
+# Three beside each other leave the cores idle for an eighth of the time, two for a third; four take a tenth longer.
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
 NODES_FILES := $(addprefix tests/deployments/,test_joined.py test_joined_changes.py test_joined_refusals.py)
