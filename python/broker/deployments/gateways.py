@@ -287,11 +287,14 @@ class GatewayKeeper:
         for node, running in list(self._running.items()):
             if running.ended.done() or node not in nodes:
                 GATEWAY_REPLACEMENTS.add()
-                fault = _find_fault(running.ended)
-                _log.warning("gateway_died", extra={"gateway": running.name, "node": node, "cause": fault})
+                error = _find_error(running.ended)
+                is_ailing = isinstance(error, GatewayAiling)
+                cause = str(error) if is_ailing else ""
+                _log.warning("gateway_died", extra={"gateway": running.name, "node": node, "cause": cause})
                 del self._running[node]
                 running.ended.cancel()
-                if node in nodes and (fault or (self._outlive_driver and not _hangs(running.ended))):
+                hangs = isinstance(error, TimeoutError)
+                if node in nodes and (is_ailing or (self._outlive_driver and not hangs)):
                     self._outgoing.append(running)
                 else:
                     kill(running.actor)
@@ -383,17 +386,8 @@ async def _until_ended(actor: Any) -> None:
         run.cancel()
 
 
-def _find_fault(ended: asyncio.Future[None]) -> str:
-    """What an ailing gateway lacks; empty for one that has died or hangs."""
-    error = _find_error(ended)
-    return str(error) if isinstance(error, GatewayAiling) else ""
-
-
-def _hangs(ended: asyncio.Future[None]) -> bool:
-    return isinstance(_find_error(ended), TimeoutError)
-
-
 def _find_error(ended: asyncio.Future[None]) -> BaseException | None:
+    """What `_until_ended` has raised; None while it waits, and when it was cancelled or returned."""
     return None if not ended.done() or ended.cancelled() else ended.exception()
 
 
