@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -891,6 +892,31 @@ def test_a_start_looks_whether_both_doors_are_ours(
         threading.Thread(target=lambda: answer_once(other, answer), daemon=True).start()
         with pytest.raises(SetupError, match="something else answers clients"):
             asyncio.run(check(other.getsockname()[1], ingress.ops_port, monkeypatch))
+
+
+def test_ports_that_other_programs_have_are_refused_before_a_start(
+    ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingress_check, "_LOOK_S", 0.0)
+    monkeypatch.setattr(ingress_check, "_ANSWER_S", 0.2)
+
+    def check(port: int, ops_port: int, **more: object) -> None:
+        settings = Settings(
+            ray_address="127.0.0.1:1", bind_host="node", ops_host="node", http_port=port, ops_port=ops_port
+        )
+        asyncio.run(ingress_check.require_not_taken(replace(settings, **more), ["127.0.0.1"]))
+
+    check(ingress.port, ingress.ops_port)  # of an earlier start
+    check(free_port(), free_port())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        taken = silent.getsockname()[1]
+        named = f"^port {taken} of the node 127.0.0.1 is in use; choose another with "
+        with pytest.raises(SetupError, match=f"{named}--http-port$"):
+            check(taken, free_port())
+        with pytest.raises(SetupError, match=f"{named}BROKER_OPS_PORT$"):
+            check(free_port(), taken)
+        check(taken, free_port(), bind_host="192.0.2.1")  # not an address of every node
+        check(taken, free_port(), proxy_protocol=("192.0.2.0/24",))  # we may have to send a header
 
 
 def answer_once(server: socket.socket, answer: bytes) -> None:

@@ -12,13 +12,11 @@ from tests.deployments.joined import Cluster
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
-def test_a_start_is_refused_where_the_ingress_of_another_node_is_not_ours(cluster: Cluster) -> None:
-    """The other node's port is taken by somebody else."""
+def test_a_start_is_refused_where_another_program_has_the_port_of_a_node(cluster: Cluster) -> None:
     cluster.instance.stop()
     with _take((SECOND, cluster.instance.http_port)):
         refused = cluster.instance.fail()
-    assert "the ingress of this node is not the product's" in refused
-    assert f" at {SECOND}:" in refused
+    assert f"port {cluster.instance.http_port} of the node {SECOND} is in use" in refused
 
 
 def _take(address: tuple[str, int]) -> socket.socket:

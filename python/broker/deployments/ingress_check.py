@@ -6,7 +6,7 @@ processes that start HAProxy may not have our settings. Either stops the start, 
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,16 +16,64 @@ from broker.deployments import ingress_key
 from broker.deployments.ingress import APPLICATION
 from broker.deployments.ingress_start import FAULT
 from broker.deployments.ray_internals.haproxy import CONFIGURATION
+from broker.setting_rules import NODE
 from broker.settings import Settings
 from broker.setup_error import SetupError
 
 _LOOK_S = 0.5
 _SOON_S = 60.0  # its first start and changes of it take seconds on a busy machine
 _ANSWER_S = 5.0
+_CONNECT_S = 1.0
+_TRIES = 4  # before a port is somebody else's: our own ingress may be slow to answer, too
 _ROUTES = "/-/routes"
 _PAGE = "/healthz"  # a replica's; it refuses an ingress that it does not know
 _NO_API = "the API does not answer through the ingress of this node"
 _ELSEWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call what listens everywhere
+
+
+async def require_not_taken(settings: Settings, nodes: Iterable[str]) -> None:
+    """Return unless other programs listen at ports of the ingress, which on other nodes nobody else notices.
+
+    An ingress that an earlier start has left is no other program. A port that cannot be reached from here is
+    not looked at: `find_ingress_fault` does so on each node, once everything has started.
+
+    Args:
+        nodes: their addresses.
+
+    Raises:
+        SetupError: it names the node, the port and the setting for another one.
+    """
+    doors = [(settings.ops_host, settings.operations_port, "BROKER_OPS_PORT")]
+    if not settings.proxy_protocol:  # else our own ingress may wait for a header from here
+        doors.append((settings.bind_host, settings.http_port, "--http-port"))
+    looked_at = [
+        (node, port, setting)
+        for node in nodes
+        for host, port, setting in doors
+        if host == NODE or host in _ELSEWHERE
+    ]
+    taken = await asyncio.gather(*(_is_taken(node, port) for node, port, _ in looked_at))
+    for (node, port, setting), is_taken in zip(looked_at, taken, strict=True):
+        if is_taken:
+            raise SetupError(f"port {port} of the node {node} is in use; choose another with {setting}")
+
+
+async def _is_taken(host: str, port: int) -> bool:
+    """Whether somebody listens there who is not our ingress."""
+    for _ in range(_TRIES):
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                _, writer = await asyncio.open_connection(host, port)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                head, _ = await _ask(host, port, _ROUTES)
+            if _is_ours(head):
+                return False
+        await asyncio.sleep(_LOOK_S)
+    return True
 
 
 async def start_unless_refused(start: Awaitable[None]) -> None:
@@ -89,7 +137,7 @@ async def _look(settings: Settings) -> str:
         except (OSError, TimeoutError):
             return f"nothing answers {door} at {host}:{port}"
         routes = _routes(body)
-        if b"x-content-type-options: nosniff" not in head.lower():
+        if not _is_ours(head):
             return f"something else answers {door} at {host}:{port}"
         if (APPLICATION in routes) != (door == "operators"):
             return f"{_ROUTES} is wrong for {door} at {host}:{port}"
@@ -127,6 +175,11 @@ async def _ask(host: str, port: int, path: str) -> tuple[bytes, bytes]:
     finally:
         writer.close()
     return head, body
+
+
+def _is_ours(head: bytes) -> bool:
+    """Whether our ingress has written the head of a reply."""
+    return b"x-content-type-options: nosniff" in head.lower()
 
 
 def _routes(body: bytes) -> set[str]:

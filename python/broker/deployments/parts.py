@@ -16,6 +16,7 @@ import orjson
 from ray.exceptions import RayError
 
 from broker import timers
+from broker.actors.named import list_nodes
 from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
 from broker.concurrency.back_off import Backoff, Delays
@@ -25,6 +26,7 @@ from broker.deployments.ingress import IMAGES
 from broker.deployments.ingress_check import (
     forget_faults,
     is_routed,
+    require_not_taken,
     require_our_ingress,
     start_unless_refused,
 )
@@ -131,6 +133,9 @@ class Parts:
     async def _start_parts(self, dsn: str) -> None:
         # Describe the parts; nothing starts yet.
         joined = self._local is None
+        if joined:
+            nodes = await asyncio.to_thread(list_nodes)
+            await require_not_taken(self._settings, [node.host for node in nodes])
         self._api_started = True
         # Not above: it brings the database's driver, which is not needed to start Ray.
         from broker.deployments.scaling import OwnerScaling
