@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import serve
-from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
+from ray.serve.schema import ApplicationStatus
 
 from broker.concurrency.deadline import until_deadline
 from broker.concurrency.tasks import cancel_and_wait, keep_running
@@ -16,6 +16,7 @@ from broker.deployments.faces import faces_target
 from broker.deployments.images import build_images
 from broker.deployments.ingress import APPLICATION, IMAGES
 from broker.deployments.ray_internals.serve_control import is_behind_haproxy
+from broker.deployments.ray_internals.serve_states import find_state
 from broker.deployments.replica import Replica, bind
 from broker.settings import Settings
 
@@ -113,8 +114,8 @@ def run_api(settings: Settings, dsn: str) -> None:
     # Serve would wait a minute until every ingress has a server for each application, images too, and fail.
     with suppress(TimeoutError):
         serve.run_many([api], wait_for_applications_running=False)
-    while (state := _find_state(APPLICATION)) is None or state.status != ApplicationStatus.RUNNING:
-        if state is not None and state.status == ApplicationStatus.DEPLOY_FAILED:
+    while (state := find_state(APPLICATION)).status != ApplicationStatus.RUNNING:
+        if state.status == ApplicationStatus.DEPLOY_FAILED:
             raise RuntimeError(f"the API does not start: {state.message}")
         time.sleep(_LOOK_S)
 
@@ -128,8 +129,7 @@ def run_images(settings: Settings, dsn: str) -> None:
     targets = [build_images(settings, dsn), faces_target(settings)]
     serve.run_many(targets, wait_for_applications_running=False)
     for _ in until_deadline(_START_S, _LOOK_S):
-        state = _find_state(IMAGES)
-        if state is None or state.status != ApplicationStatus.DEPLOYING:
+        if find_state(IMAGES).status != ApplicationStatus.DEPLOYING:
             return
     raise TimeoutError(f"no replica has started within {_START_S:g} s")
 
@@ -140,19 +140,13 @@ def find_images_fault() -> str:
     Raises:
         RayError, RayServeException: Serve cannot be asked.
     """
-    states = serve.status().applications
     for name in (IMAGES, FACES):
-        state = states.get(name)
-        if state is None or state.status == ApplicationStatus.NOT_STARTED:
+        state = find_state(name)
+        if state.status == ApplicationStatus.NOT_STARTED:
             return f"{name} has not been started"
         if state.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
             return f"{name} does not start: {' '.join(state.message.split())[:_FAULT_CHARACTERS]}"
     return ""
-
-
-def _find_state(name: str) -> ApplicationStatusOverview | None:
-    """What Serve says of an application; None when it has none of that name."""
-    return serve.status().applications.get(name)
 
 
 def _replica_host(settings: Settings) -> str:
@@ -174,7 +168,7 @@ def stop_application(*, leave_ingress: bool) -> None:
     if leave_ingress:
         return
     for _ in until_deadline(_GONE_S, _LOOK_S):
-        if not any(map(_find_state, (IMAGES, FACES))):
+        if all(find_state(name).status == ApplicationStatus.NOT_STARTED for name in (IMAGES, FACES)):
             break
     if not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types
