@@ -513,15 +513,16 @@ describe("the dashboard", { concurrency: 5, timeout: 240_000 }, () => {
     const viewers = [1, 2].map(() => new Client(URL_OF_BROKER, { transport: "sse" }));
     for (const viewer of viewers) await viewer.subscribe(programId).ready;
     // Three follow before anything is published: the page itself and two viewers; each gets each of the twelve.
-    await until(async () => (await drawn(page, "Viewers", "Subscribers")).most === 3, "the viewers");
+    const plotted = (holds: () => Promise<boolean>, whatFor: string) => until(holds, whatFor, 60_000, 1_000); // a look passes over a quarter of a plot
+    await plotted(async () => (await drawn(page, "Viewers", "Subscribers")).most === 3, "the viewers");
     const beganMs = Date.now();
     for (let number = 0; number < 12; number++) await publish(admin, programId, 1, number);
     const latency = page.getByRole("figure").filter({ hasText: "Milliseconds" });
     await latency.waitFor();
     const latest = Number(/On its way\s+(\d+)/.exec(await latency.innerText())?.[1]);
     assert.ok(latest >= 0 && latest <= Date.now() - beganMs, String(latest));
-    await until(async () => (await drawn(page, "Events a minute", "Events")).sum === 12, "the events");
-    await until(
+    await plotted(async () => (await drawn(page, "Events a minute", "Events")).sum === 12, "the events");
+    await plotted(
       async () => (await drawn(page, "Deliveries a minute", "Deliveries")).sum === 36,
       "the deliveries",
     );

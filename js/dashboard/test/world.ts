@@ -138,10 +138,11 @@ export async function show(page: Page, path: string, isThere = true): Promise<vo
 
 /** Waits until nothing is being loaded. */
 export async function settle(page: Page): Promise<void> {
-  await page.waitForFunction(() => {
+  const isSettled = () => {
     const isThere = document.querySelector("main h1");
     return isThere && !document.querySelector(".loading") && !/Loading…/.test(document.body.innerText);
-  });
+  };
+  await page.waitForFunction(isSettled, undefined, { polling: 50 }); // at each frame it would lay the page out
 }
 
 /** The path of a screen with what was made in it. */

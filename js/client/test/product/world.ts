@@ -74,16 +74,17 @@ export async function readNumbers(events: AsyncIterable<ProgramEvent>, last: num
   return numbers;
 }
 
-/** Waits until a condition holds. */
+/** Waits until a condition holds, which is looked at again after a pause. */
 export async function until(
   holds: () => unknown | Promise<unknown>,
   whatFor: string | (() => string),
   ms = 60_000,
+  pauseMs = 50,
 ): Promise<void> {
   for (const end = Date.now() + ms; !(await holds()); ) {
     if (Date.now() > end)
       throw new Error(`waited in vain for ${typeof whatFor === "string" ? whatFor : whatFor()}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
 }
 
