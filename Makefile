@@ -65,7 +65,7 @@ $(JS)/dist/.stamp: $(JS)/src/schema.ts $(JS_SOURCES)
 	cd $(JS) && npm run --silent build
 	touch $@
 
-# The overlays bundle the client from its source and use its tools.
+# Overlays and dashboard bundle the client from its source and use its tools.
 OVERLAY := js/overlay
 OVERLAY_SOURCES := $(shell find $(OVERLAY)/src $(OVERLAY)/static $(OVERLAY)/test -type f) $(OVERLAY)/build.mjs tests/voting/measures.json
 
@@ -140,8 +140,6 @@ lint-rust: | toolchain ## Rust; part of `make lint`.
 
 lint-js: $(JS)/dist/.stamp $(OVERLAY)/node_modules/.stamp $(DASHBOARD)/node_modules/.stamp ## TypeScript; part of `make lint`.
 	cd $(JS) && npm run --silent lint
-	cd $(OVERLAY) && npm run --silent lint
-	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything.
 	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-python-2 test-adversity test-nodes test-python-3 test-python-4 test-python-5 test-native

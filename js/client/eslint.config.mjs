@@ -2,7 +2,7 @@ import js from "@eslint/js";
 import typescript from "typescript-eslint";
 
 export default typescript.config(
-  { ignores: ["dist", ".build", "node_modules", "src/schema.ts"] },
+  { ignores: ["**/dist", "**/.build", "**/node_modules", "client/src/schema.ts"] },
   js.configs.recommended,
   ...typescript.configs.recommended,
   {

@@ -2,7 +2,7 @@
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { pathToFileURL } from "node:url";
-import { build } from "esbuild";
+import { build } from "../client/node_modules/esbuild/lib/main.js";
 
 const OUT = "../../python/broker/dashboard";
 const shared = { bundle: true, target: "es2022", legalComments: "none", logLevel: "warning" };

@@ -27,7 +27,7 @@ PARTS = (*DOORS, TITLES["owner"], COUNTER)
 SIZE = Size(producers=8, viewers=16, programs=4, events_per_s=300.0, gives_up=0.0)
 OVER_WEBSOCKET = 4  # of the producers: of two for each program, the second
 LIMIT = 100  # events of one batch after the reload; no producer has as many
-CHECK_S = 0.05
+CHECK_S = 0.1
 TRIES = 8  # of an ingress, which leads to the replicas by turns
 
 
