@@ -16,17 +16,17 @@ from ray.serve import context
 from ray.serve.schema import ApplicationStatus
 
 
-class State(NamedTuple):
+class ApplicationState(NamedTuple):
     """How an application is, and what Serve says of it."""
 
     status: ApplicationStatus
     message: str
 
 
-_NONE = State(ApplicationStatus.NOT_STARTED, "")
+_NONE = ApplicationState(ApplicationStatus.NOT_STARTED, "")
 
 
-def find_state(name: str) -> State:
+def find_state(name: str) -> ApplicationState:
     """The state of an application; one that Serve does not have is not started. Blocks.
 
     Raises:
@@ -37,6 +37,6 @@ def find_state(name: str) -> State:
     read = getattr(client, "get_serve_status", None)
     if read is None:
         known = serve.status().applications.get(name)
-        return _NONE if known is None else State(known.status, known.message)
+        return _NONE if known is None else ApplicationState(known.status, known.message)
     told = read(name).app_status
-    return State(told.status, told.message)
+    return ApplicationState(told.status, told.message)
