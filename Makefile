@@ -142,9 +142,17 @@ lint-js: $(JS)/dist/.stamp $(OVERLAY)/node_modules/.stamp $(DASHBOARD)/node_modu
 	cd $(JS) && npm run --silent lint
 
 test: lint ## Everything.
-	$(MAKE) --no-print-directory --keep-going -j3 test-product test-browsers test-python-1 test-python-2 test-adversity test-nodes test-python-3 test-python-4 test-python-5 test-native
+	$(MAKE) --no-print-directory --keep-going -j4 test-cluster-1 test-cluster-2 test-python-1 test-python-2 test-python-3 test-python-4 test-python-5 test-native
 
-# Three beside each other leave the cores idle for an eighth of the time, two for a third; four take a tenth longer.
+# Tests of whole products wait for much of their time, and look as they wait: so two rows of them run beside each other,
+# and the others, two at a time, with what those leave of the processors.
+.PHONY: test-cluster-1 test-cluster-2
+test-cluster-1: ROW := test-product test-adversity
+test-cluster-2: ROW := test-browsers test-nodes
+test-cluster-1 test-cluster-2: build
+	@status=0; for each in $(ROW); do $(MAKE) --no-print-directory $$each || status=1; done; exit $$status
+
+BESIDE := nice -n 5
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
 BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
 NODES_FILES := $(addprefix tests/deployments/,test_joined.py test_joined_changes.py test_joined_refusals.py)
@@ -159,19 +167,19 @@ PYTHON_ROOMS := $(wildcard $(PYTHON_1) $(PYTHON_2) $(PYTHON_3) $(PYTHON_4))
 test-python: test-python-1 test-python-2 test-python-3 test-python-4 test-python-5 ## The tests without Ray; part of `make test`.
 
 test-python-1: build
-	$(PYTEST) -m "not cluster" $(PYTHON_1)
+	$(BESIDE) $(PYTEST) -m "not cluster" $(PYTHON_1)
 
 test-python-2: build
-	$(PYTEST) -m "not cluster" $(PYTHON_2)
+	$(BESIDE) $(PYTEST) -m "not cluster" $(PYTHON_2)
 
 test-python-3: build
-	$(PYTEST) -m "not cluster" $(PYTHON_3)
+	$(BESIDE) $(PYTEST) -m "not cluster" $(PYTHON_3)
 
 test-python-4: build
-	$(PYTEST) -m "not cluster" $(PYTHON_4)
+	$(BESIDE) $(PYTEST) -m "not cluster" $(PYTHON_4)
 
 test-python-5: build
-	$(PYTEST) -m "not cluster" $(PYTHON_ROOMS:%=--ignore=%)
+	$(BESIDE) $(PYTEST) -m "not cluster" $(PYTHON_ROOMS:%=--ignore=%)
 
 test-product: build ## The tests of the whole product on Ray; part of `make test`.
 	$(PYTEST) -m cluster $(PRODUCT_FILES)
@@ -186,7 +194,7 @@ test-adversity: build ## The product whose processes are killed and hang, under 
 	$(PYTEST) -m cluster tests/adversity
 
 test-native: build ## The tests in Rust; part of `make test`.
-	cargo test --quiet --workspace --exclude broker-native  # whose tests are Python's
+	$(BESIDE) cargo test --quiet --workspace --exclude broker-native  # whose tests are Python's
 
 screens: build ## Screenshots of every overlay and every screen of the dashboard, in .build/screens.
 	$(BIN)/python -m tests.javascript.screens
