@@ -154,9 +154,10 @@ test-cluster-1 test-cluster-2: build
 
 BESIDE := nice -n 5
 PYTEST := $(BIN)/pytest --tb=short --durations=12 --durations-min=5
-BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners
+# The last file, so that the two rows take equally long.
+BROWSER_FILES := tests/javascript tests/attack tests/demo tests/owners tests/deployments/test_lapsed_lease.py
 NODES_FILES := $(addprefix tests/deployments/,test_joined.py test_joined_changes.py test_joined_refusals.py)
-PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/|/test_joined' | sort)
+PRODUCT_FILES = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | grep -vE '^tests/(adversity|javascript|attack|demo|owners)/|/test_joined|/test_lapsed_lease' | sort)
 # Five parts of equal length, so that none goes on alone at the end; the last one has every room that no other has.
 PYTHON_1 := $(addprefix tests/,rest client)
 PYTHON_2 := $(addprefix tests/,images owners)
