@@ -144,8 +144,8 @@ lint-js: $(JS)/dist/.stamp $(OVERLAY)/node_modules/.stamp $(DASHBOARD)/node_modu
 test: lint ## Everything.
 	$(MAKE) --no-print-directory --keep-going -j4 test-cluster-1 test-cluster-2 test-python-1 test-python-2 test-python-3 test-python-4 test-python-5 test-native
 
-# Tests of whole products wait for much of their time, and look as they wait: so two rows of them run beside each other,
-# and the others, two at a time, with what those leave of the processors.
+# Tests of whole products wait for most of their time, and poll while they do. So two rows of them run beside each
+# other, and the other tests, two lanes at a time, get the processor time that the rows leave.
 .PHONY: test-cluster-1 test-cluster-2
 test-cluster-1: ROW := test-product test-adversity
 test-cluster-2: ROW := test-browsers test-nodes

@@ -919,6 +919,27 @@ def test_ports_that_other_programs_have_are_refused_before_a_start(
         check(taken, free_port(), proxy_protocol=("192.0.2.0/24",))  # we may have to send a header
 
 
+def test_a_look_reads_no_more_of_a_stranger_than_a_reply_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress_check, "_TRIES", 1)
+    monkeypatch.setattr(ingress_check, "_ANSWER_S", 60.0)
+    sent = 0
+
+    def flood(server: socket.socket) -> None:
+        nonlocal sent
+        server.accept()[0].close()  # the look whether somebody is there
+        peer, _ = server.accept()
+        with peer, suppress(OSError):
+            while sent < 1 << 30:
+                sent += peer.send(bytes(1 << 20))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        flooding = threading.Thread(target=flood, args=(server,), daemon=True)
+        flooding.start()
+        assert asyncio.run(ingress_check._is_taken("127.0.0.1", server.getsockname()[1]))
+        flooding.join(60)
+    assert sent < 64 << 20  # what is read, and what the buffers of both sockets hold
+
+
 def answer_once(server: socket.socket, answer: bytes) -> None:
     """Take one connection, read what comes, answer."""
     peer, _ = server.accept()

@@ -24,6 +24,7 @@ _LOOK_S = 0.5
 _SOON_S = 60.0  # its first start and changes of it take seconds on a busy machine
 _ANSWER_S = 5.0
 _CONNECT_S = 1.0
+_MOST_BYTES = 64 << 10  # that are read of a reply: others than our ingress may answer, too
 _TRIES = 4  # before a port is somebody else's: our own ingress may be slow to answer, too
 _ROUTES = "/-/routes"
 _PAGE = "/healthz"  # a replica's; it refuses an ingress that it does not know
@@ -171,7 +172,10 @@ async def _ask(host: str, port: int, path: str) -> tuple[bytes, bytes]:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        reply = b""
+        while len(reply) < _MOST_BYTES and (piece := await reader.read(_MOST_BYTES)):
+            reply += piece
+        head, _, body = reply.partition(b"\r\n\r\n")
     finally:
         writer.close()
     return head, body

@@ -131,7 +131,7 @@ class Parts:
             await self._wait_for_images()
 
     async def _start_parts(self, dsn: str) -> None:
-        # Describe the parts; nothing starts yet.
+        # Refuse what cannot succeed, then describe the parts; nothing starts yet.
         joined = self._local is None
         if joined:
             nodes = await asyncio.to_thread(list_nodes)
