@@ -29,7 +29,7 @@ from broker.gateway.gateway import Gateway
 from broker.metrics.counts import HTTP_RESPONSES, OPERATION_SECONDS, OPERATIONS
 from broker.operations.known_gateways import KnownGateways
 from broker.resources.connect import NAME, ROUTE
-from broker.rest.access_log import AccessLog
+from broker.rest.access_log import AccessLog, LoggedRequest
 from broker.rest.callers import HEADER, REFUSAL
 from broker.rest.headers import EVERY_REPLY, RawHeader
 from broker.rest.request import JSON_TYPE, MALFORMED
@@ -99,15 +99,17 @@ class ConnectDoor:
         for wall_ms, request_id, address, host, status, duration_us, body_bytes in noted:
             duration_s = duration_us / 1e6
             self._access_log.add(
-                now_ms=wall_ms,
-                request_id=request_id,
-                address=address,
-                method=ROUTE.method,
-                host=host,
-                path=CONNECT,
-                status=status,
-                duration_s=duration_s,
-                sent_bytes=body_bytes,
+                LoggedRequest(
+                    wall_ms,
+                    request_id,
+                    address,
+                    ROUTE.method,
+                    host,
+                    CONNECT,
+                    status,
+                    duration_s,
+                    body_bytes,
+                )
             )
             HTTP_RESPONSES.add(f"{status // 100}xx")
             if status == HTTPStatus.OK:
