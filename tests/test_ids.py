@@ -31,6 +31,7 @@ def test_uuid7_grows_while_the_clock_stands_still_or_steps_back() -> None:
     clock.ms -= 60_000
     made += [ids.uuid7() for _ in range(10)]
     assert made == sorted(set(made))
+    assert {id_[19] for id_ in made} == set("89ab")  # the variant, before random bits
 
 
 def test_uuid7_of_a_subject_is_one_for_each_scope() -> None:
