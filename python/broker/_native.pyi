@@ -225,7 +225,7 @@ class Server:
     def unsettled_votes(self, counter: int) -> int:
         """How many times `settle_votes` will have been called when all that has come by now is settled."""
 
-    def settle_votes(self, counter: int, fates: list[tuple[bool, bytes]]) -> None:
+    def settle_votes(self, counter: int, replies: list[tuple[bool, bytes]]) -> None:
         """Answer the voters of what was taken, by group: (True, a byte a record) or (False, a JSON-RPC error object).
 
         Raises:

@@ -12,7 +12,7 @@ use super::grants::Grants;
 use super::notes::Notes;
 use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
-use super::votes::{Fate, Mismatch, Settled, Votes};
+use super::votes::{GroupReply, Mismatch, Settled, Votes};
 
 /// How long the application may take to decide what readers of a log that became private may do.
 pub(super) const DECIDE_MS: u64 = 10_000;
@@ -179,11 +179,11 @@ impl Hub {
     ///
     /// # Errors
     /// [`Mismatch`]; nothing is answered then.
-    pub fn settle(&self, counter: usize, fates: Vec<Fate>) -> Result<(), Mismatch> {
+    pub fn settle(&self, counter: usize, replies: Vec<GroupReply>) -> Result<(), Mismatch> {
         let votes = self.votes.get().ok_or(Mismatch)?;
         let mut by_loop: Vec<Vec<Settled>> = Vec::new();
         by_loop.resize_with(self.shared.mailboxes.len(), Vec::new);
-        for one in votes.settle(counter, fates)? {
+        for one in votes.settle(counter, replies)? {
             if let Some(settled) = by_loop.get_mut(one.conn.loop_index()) {
                 settled.push(one);
             }

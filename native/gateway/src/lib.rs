@@ -78,5 +78,5 @@ pub use notes::{Noted, Notes};
 pub use sessions::{Attached, Session};
 pub use upcalls::{Upcall, Upcalls};
 pub use votes::{
-    Fate, GroupKey, Mismatch, OpenPoll, PollName, Rates, Records, Settled, Settlement, Votes,
+    GroupKey, GroupReply, Mismatch, OpenPoll, PollName, Rates, Records, Settled, Settlement, Votes,
 };

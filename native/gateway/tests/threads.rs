@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use broker_core::log::Kind;
 use broker_gateway::{
-    Answer, Fate, Hub, OpenPoll, OwnedEntry, PollName, Rates, Session, Upcall, Votes,
+    Answer, GroupReply, Hub, OpenPoll, OwnedEntry, PollName, Rates, Session, Upcall, Votes,
 };
 use broker_server::{Config, SendChoice};
 use support::{Client, Running, WAIT, config, push, start, start_prepared};
@@ -231,16 +231,16 @@ fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
     while !is_over.load(Ordering::Acquire) {
         for counter in 0..COUNTERS {
             let taken = votes.take(counter);
-            let fates: Vec<_> = taken
+            let replies: Vec<_> = taken
                 .iter()
-                .map(|(_, records)| Fate::Counted(vec![1; records.len() / 9]))
+                .map(|(_, records)| GroupReply::Counted(vec![1; records.len() / 9]))
                 .collect();
             counted += taken
                 .iter()
                 .map(|(_, records)| records.len() as u64 / 9)
                 .sum::<u64>();
             if !taken.is_empty() {
-                hub.settle(counter, fates).expect("an outcome for each");
+                hub.settle(counter, replies).expect("an outcome for each");
             }
         }
         for upcall in hub.upcalls.take(64) {

@@ -20,7 +20,7 @@ use super::arguments::{
 use super::gateways::{Gateways, GivenNote, GivenReply, give_note, read_replies};
 use super::rates::Rates;
 use super::stats::build_stats;
-use super::votes::{GivenFate, Group, build_groups, prepared, read_fates, read_poll};
+use super::votes::{GivenGroupReply, Group, build_groups, prepared, read_group_replies, read_poll};
 
 /// The native half of one gateway: listener, event loops, logs.
 #[pyclass(module = "broker._native", frozen)]
@@ -406,10 +406,15 @@ impl Server {
         Ok(prepared(&self.hub)?.unsettled(counter))
     }
 
-    fn settle_votes(&self, py: Python<'_>, counter: usize, fates: Vec<GivenFate>) -> PyResult<()> {
-        let fates = read_fates(fates);
-        py.detach(|| self.hub.settle(counter, fates))
-            .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
+    fn settle_votes(
+        &self,
+        py: Python<'_>,
+        counter: usize,
+        replies: Vec<GivenGroupReply>,
+    ) -> PyResult<()> {
+        let replies = read_group_replies(replies);
+        py.detach(|| self.hub.settle(counter, replies))
+            .map_err(|Mismatch| PyValueError::new_err("replies must be those of the groups taken"))
     }
 
     #[pyo3(signature = (path, gateways, *, header, key, replies))]

@@ -5,12 +5,12 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-use broker_gateway::{Fate, Hub, OpenPoll, Records, Votes};
+use broker_gateway::{GroupReply, Hub, OpenPoll, Records, Votes};
 
 /// (poll, shard, `allow_change`, whether the records are answers, records)
 pub(super) type Group<'py> = (u64, u64, bool, bool, Bound<'py, PyBytes>);
 /// (whether the records were counted, outcomes or a JSON-RPC error object)
-pub(super) type GivenFate = (bool, PyBackedBytes);
+pub(super) type GivenGroupReply = (bool, PyBackedBytes);
 
 pub(super) fn build_groups(py: Python<'_>, groups: Vec<Records>) -> Vec<Group<'_>> {
     groups
@@ -28,14 +28,14 @@ pub(super) fn build_groups(py: Python<'_>, groups: Vec<Records>) -> Vec<Group<'_
         .collect()
 }
 
-pub(super) fn read_fates(fates: Vec<GivenFate>) -> Vec<Fate> {
-    fates
+pub(super) fn read_group_replies(replies: Vec<GivenGroupReply>) -> Vec<GroupReply> {
+    replies
         .into_iter()
         .map(|(is_counted, bytes)| {
             if is_counted {
-                Fate::Counted(bytes.to_vec())
+                GroupReply::Counted(bytes.to_vec())
             } else {
-                Fate::Refused(bytes.to_vec())
+                GroupReply::Refused(bytes.to_vec())
             }
         })
         .collect()

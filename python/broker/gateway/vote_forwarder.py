@@ -109,17 +109,17 @@ class VoteForwarder:
         if not self._queue.unsettled_votes(counter) and not self._take(counter, taken):
             return False  # and native code says when there is something again
         outcomes: Sequence[bytes | BrokerError | None] = ()
-        fates: list[tuple[bool, bytes]] | None = None
+        replies: list[tuple[bool, bytes]] | None = None
         try:
             outcomes = await self._count(counter, taken)
-            fates = [_fate(each, outcome) for each, outcome in zip(taken, outcomes, strict=True)]
+            replies = [_reply(each, outcome) for each, outcome in zip(taken, outcomes, strict=True)]
         except asyncio.CancelledError:
             ended = OutcomeUnknown("this gateway is shutting down", retry_after_s=1)
-            fates = [(False, error_json(ended))] * len(taken)
+            replies = [(False, error_json(ended))] * len(taken)
             raise
         finally:
             if taken:
-                self._settle(counter, fates or [(False, error_json(_internal()))] * len(taken))
+                self._settle(counter, replies or [(False, error_json(_internal()))] * len(taken))
         await self._tell(zip(taken, outcomes, strict=True))
         return True
 
@@ -142,13 +142,13 @@ class VoteForwarder:
             _log.warning("votes_not_counted", extra={"groups": len(taken), "cause": error.log_text})
             return [error] * len(taken)
 
-    def _settle(self, number: int, fates: list[tuple[bool, bytes]]) -> None:
+    def _settle(self, number: int, replies: list[tuple[bool, bytes]]) -> None:
         try:
-            self._queue.settle_votes(number, fates)
+            self._queue.settle_votes(number, replies)
         except ValueError:
             # The counter sent outcomes that do not fit. Until the batch is settled, nothing more goes there.
             _log.exception("votes_not_settled")
-            self._queue.settle_votes(number, [(False, error_json(_internal()))] * len(fates))
+            self._queue.settle_votes(number, [(False, error_json(_internal()))] * len(replies))
         progress = self._progress[number]
         progress.settled += 1
         progress.has_settled.set()
@@ -172,7 +172,7 @@ class VoteForwarder:
                 await self._audience.news.tell(name.account, name.program_id)
 
 
-def _fate(taken: _Taken, outcome: bytes | BrokerError | None) -> tuple[bool, bytes]:
+def _reply(taken: _Taken, outcome: bytes | BrokerError | None) -> tuple[bool, bytes]:
     if outcome == SEALED:
         outcome = VotingClosed()
     if isinstance(outcome, bytes):

@@ -24,7 +24,7 @@ mod rates;
 mod taking;
 
 pub use polls::{OpenPoll, PollName, Votes};
-pub use queue::{Fate, GroupKey, Mismatch, Records, Settled, Settlement};
+pub use queue::{GroupKey, GroupReply, Mismatch, Records, Settled, Settlement};
 pub use rates::Rates;
 
 pub(crate) use names::Names;

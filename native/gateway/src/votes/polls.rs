@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use broker_core::answers::{self, Hasher};
 use broker_server::Lock;
 
-use super::queue::{Fate, GroupKey, Mismatch, Records, Settled, VoteQueue, Waiting};
+use super::queue::{GroupKey, GroupReply, Mismatch, Records, Settled, VoteQueue, Waiting};
 use super::rates::Rates;
 
 /// A poll as passed by the application.
@@ -165,9 +165,9 @@ impl Votes {
     pub(crate) fn settle(
         &self,
         counter: usize,
-        fates: Vec<Fate>,
+        replies: Vec<GroupReply>,
     ) -> Result<Vec<Settled>, Mismatch> {
-        self.queues.get(counter).ok_or(Mismatch)?.settle(fates)
+        self.queues.get(counter).ok_or(Mismatch)?.settle(replies)
     }
 
     fn counter_of(&self, shard: u64) -> usize {

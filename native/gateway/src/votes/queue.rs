@@ -47,9 +47,9 @@ pub(super) struct Waiting {
     pub tells: bool,
 }
 
-/// The outcome of a group.
+/// What the counter has replied about a group.
 #[derive(Clone, Debug)]
-pub enum Fate {
+pub enum GroupReply {
     /// One byte per record: 1 if it has changed a count, else 0.
     Counted(Vec<u8>),
     /// A JSON-RPC error object for all records.
@@ -154,22 +154,25 @@ impl VoteQueue {
     ///
     /// # Errors
     /// [`Mismatch`], and the application still has it.
-    pub fn settle(&self, fates: Vec<Fate>) -> Result<Vec<Settled>, Mismatch> {
+    pub fn settle(&self, replies: Vec<GroupReply>) -> Result<Vec<Settled>, Mismatch> {
         let mut queue = self.0.lock();
         let groups = queue.in_flight.take().unwrap_or_default();
-        let do_match = groups.len() == fates.len()
-            && groups.iter().zip(&fates).all(|(group, fate)| match fate {
-                Fate::Counted(outcomes) => outcomes.len() == group.waiting.len(),
-                Fate::Refused(_) => true,
-            });
+        let do_match = groups.len() == replies.len()
+            && groups
+                .iter()
+                .zip(&replies)
+                .all(|(group, reply)| match reply {
+                    GroupReply::Counted(outcomes) => outcomes.len() == group.waiting.len(),
+                    GroupReply::Refused(_) => true,
+                });
         if !do_match {
             queue.in_flight = Some(groups);
             return Err(Mismatch);
         }
         drop(queue);
         let mut settled = Vec::new();
-        for (group, fate) in groups.into_iter().zip(fates) {
-            group.settle(fate, &mut settled);
+        for (group, reply) in groups.into_iter().zip(replies) {
+            group.settle(reply, &mut settled);
         }
         Ok(settled)
     }
@@ -198,14 +201,14 @@ impl Batch {
 }
 
 impl Group {
-    fn settle(self, fate: Fate, settled: &mut Vec<Settled>) {
+    fn settle(self, reply: GroupReply, settled: &mut Vec<Settled>) {
         let each = |waiting: Waiting, outcome| Settled {
             conn: waiting.conn,
             ticket: waiting.ticket,
             outcome,
         };
-        match fate {
-            Fate::Counted(outcomes) => {
+        match reply {
+            GroupReply::Counted(outcomes) => {
                 settled.extend(
                     self.waiting
                         .into_iter()
@@ -215,7 +218,7 @@ impl Group {
                         }),
                 );
             }
-            Fate::Refused(error) => {
+            GroupReply::Refused(error) => {
                 let error: Arc<[u8]> = error.into();
                 settled.extend(
                     self.waiting
@@ -259,7 +262,7 @@ mod tests {
         assert!(queue.take().is_empty(), "one at a time");
         assert_eq!(queue.unsettled(), 2);
         let settled = queue
-            .settle(vec![Fate::Counted(vec![1])])
+            .settle(vec![GroupReply::Counted(vec![1])])
             .expect("one group");
         assert!(matches!(
             settled[..],
@@ -270,8 +273,11 @@ mod tests {
             }]
         ));
         assert_eq!(queue.take().len(), 2);
-        let fates = vec![Fate::Counted(vec![0]), Fate::Refused(b"e".to_vec())];
-        assert_eq!(queue.settle(fates).expect("two groups").len(), 2);
+        let replies = vec![
+            GroupReply::Counted(vec![0]),
+            GroupReply::Refused(b"e".to_vec()),
+        ];
+        assert_eq!(queue.settle(replies).expect("two groups").len(), 2);
         assert_eq!(queue.unsettled(), 0);
         assert!(queue.take().is_empty());
         assert!(
@@ -285,16 +291,16 @@ mod tests {
         let queue = VoteQueue::default();
         queue.push(KEY, b"a", waiting(1));
         queue.take();
-        for fates in [
+        for replies in [
             vec![],
-            vec![Fate::Counted(vec![])],
-            vec![Fate::Counted(vec![1, 1])],
+            vec![GroupReply::Counted(vec![])],
+            vec![GroupReply::Counted(vec![1, 1])],
         ] {
-            assert_eq!(queue.settle(fates).err(), Some(Mismatch));
+            assert_eq!(queue.settle(replies).err(), Some(Mismatch));
         }
         assert_eq!(
             queue
-                .settle(vec![Fate::Counted(vec![0])])
+                .settle(vec![GroupReply::Counted(vec![0])])
                 .expect("still there")
                 .len(),
             1
