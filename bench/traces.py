@@ -100,8 +100,8 @@ STEPS = (
         "if isinstance(command, TracedPublish) and command.trace is not None: pass",
     ),
     Step("owners/linked_feed.py", "if self._hand_overs is None:", "if door._traces is None: pass"),
-    Step("rest/access_log.py", "trace_id=exchange.trace_id,", "log(trace_id=exchange.trace_id)", "log()"),
-    Step("rest/access_log.py", "if trace_id is not None:", "if no_span is not None: pass"),
+    Step("rest/access_log.py", "exchange.trace_id,", "log(trace_id=exchange.trace_id)", "log()"),
+    Step("rest/access_log.py", "if request.trace_id is not None:", "if no_span is not None: pass"),
     Step("rest/door.py", "if exchange.trace is not None:", "if exchange.trace is not None: pass"),
 )
 
