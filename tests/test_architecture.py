@@ -6,6 +6,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import grimp
+import pytest
 
 from docs.draw import PICTURE, SOURCE, draw
 
@@ -44,18 +45,20 @@ def test_no_module_imports_in_a_circle() -> None:
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
-def test_no_file_of_the_native_gateway_imports_in_a_circle() -> None:
-    root = ROOT / "native" / "gateway" / "src"
+@pytest.mark.parametrize("crate", ["core", "server", "gateway", "py"])
+def test_no_file_of_a_native_crate_imports_in_a_circle(crate: str) -> None:
+    root = ROOT / "native" / crate / "src"
     modules: dict[tuple[str, ...], Path] = {}
     for path in root.rglob("*.rs"):
         parts = path.relative_to(root).with_suffix("").parts
         modules[parts[:-1] if parts[-1] in ("mod", "lib") else parts] = path
+    # Files of a folder extend what its `mod.rs` defines, as one module in several files: not counted.
     imports = {
-        module: _imported(module, path.read_text(), set(modules)) - {module}
+        module: _imported(module, path.read_text(), set(modules)) - {module, module[:-1]}
         for module, path in modules.items()
-        if module and module[0] != "fuzzing"
+        if module and module[0] != "fuzzing" and not module[-1].endswith("_test")
     }
-    assert sum(map(len, imports.values())) > 40
+    assert sum(map(len, imports.values())) > len(imports) / 2, "the imports were not found"
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 

@@ -11,7 +11,7 @@ use std::thread;
 
 use broker_core::protocol::Opcode;
 use broker_core::protocol::handshake::Request;
-use broker_server::{Admission, Config, Core, Handler, Message, Server, SlotIndex};
+use broker_server::{Admission, Application, Config, Core, Handler, Message, Server, SlotIndex};
 
 const MESSAGE_LIMIT_BYTES: usize = 16 << 20;
 /// An hour, longer than any case.
@@ -19,10 +19,12 @@ const PING_MS: u64 = 3_600_000;
 
 struct Echo;
 
-impl Handler for Echo {
+impl Application for Echo {
     type Client = ();
     type Command = ();
+}
 
+impl Handler for Echo {
     fn handshake(
         &mut self,
         _core: &mut Core<Self>,

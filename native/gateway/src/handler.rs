@@ -3,17 +3,19 @@
 use std::num::NonZeroU64;
 
 use broker_core::protocol::handshake::Request;
-use broker_server::{Admission, ConnId, Handler, Message, SlotIndex};
+use broker_server::{Admission, Application, ConnId, Handler, Message, SlotIndex};
 
 use super::client::Client;
 use super::commands::{Answer, Command};
 use super::gateway::{Core, Gateway};
 use super::outcome::Outcome;
 
-impl Handler for Gateway {
+impl Application for Gateway {
     type Client = Client;
     type Command = Command;
+}
 
+impl Handler for Gateway {
     fn handshake(&mut self, core: &mut Core, slot: SlotIndex, request: &Request) -> Admission {
         self.decide(core, slot, request)
     }

@@ -4,14 +4,14 @@
 //! hear from the gateway notices it by silence alone. Pings would do, but pages do not see them. Calls would do as well,
 //! at a little more cost here, and at the price of a client that sends all the time.
 
+use super::application::Application;
 use super::connection::{BEHIND, State};
-use super::handler::Handler;
 use super::holding::HOLD_MS;
 use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::tick::Tick;
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     /// Says that a client that is about to be let in wants signs of life.
     pub fn set_alive(&mut self, slot: SlotIndex) {
         let (now_ms, interval_ms) = (self.now_ms, self.shared.config.alive_ms);

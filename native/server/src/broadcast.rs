@@ -8,8 +8,8 @@ use std::io::IoSlice;
 
 use broker_core::log::{Framing, Span};
 
+use super::application::Application;
 use super::connection::BEHIND;
-use super::handler::Handler;
 use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::Moved;
@@ -28,7 +28,7 @@ const LEAST_SLICE: usize = 16;
 /// The subscribers that a slice could not serve, and whether the log has lost entries that they need.
 type Gone = Vec<(SlotIndex, bool)>;
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     /// Notes how far a log has grown: its broadcast begins, or continues to the new end.
     pub(super) fn note_growth(&mut self, place: u32) {
         let topic = self.topics.at(place);

@@ -5,8 +5,8 @@ use std::io::IoSlice;
 
 use broker_core::log::Span;
 
+use super::application::Application;
 use super::connection::{BEHIND, Moment, SHARE_BYTES, State};
-use super::handler::Handler;
 use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::Moved;
@@ -27,7 +27,7 @@ enum CatchUp {
     Later,
 }
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     /// Sends the pending bytes of one connection, as far as its socket takes them, and about `share` bytes at most. If
     /// more is left, the connection is queued again.
     pub(super) fn flush(&mut self, slot: SlotIndex, mut share: usize) {

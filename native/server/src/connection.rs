@@ -7,7 +7,7 @@ use broker_core::log::Framing;
 use broker_core::protocol::handshake::Request;
 use broker_core::protocol::{Decoder, DeflateParams, Role};
 
-use super::handler::ClientState;
+use super::application::ClientState;
 use super::ids::{ConnId, SlotIndex};
 use super::refusals::NoRoom;
 use super::tick::Tick;

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use broker_core::log::Framing;
 
+use super::application::Application;
 use super::connection::{BEHIND, Subscription};
-use super::handler::Handler;
 use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::topics::{Audience, Audiences, Live, SharedLog, Topic};
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     /// The number of logs that the connection follows.
     pub fn subscriptions(&mut self, slot: SlotIndex) -> usize {
         self.connections.at(slot).subscriptions.len()

@@ -1,9 +1,8 @@
 //! The interface of an application: what a server does with the messages of its clients.
 
-use std::fmt::Debug;
-
 use broker_core::protocol::handshake::Request;
 
+use super::application::Application;
 use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::refusals::Refusal;
@@ -24,33 +23,11 @@ pub enum Admission {
     Refuse(Refusal),
 }
 
-/// The application's data about one connection. It is created as the default with the connection's first byte and
-/// dropped as soon as the connection begins to close, so `Drop` can end what belongs to the connection.
-pub trait ClientState: Default + 'static {
-    /// Bytes of the application's memory that the client controls.
-    fn held_bytes(&self) -> usize {
-        0
-    }
-
-    /// Whether the client waits for a reply. A draining server gives it some time.
-    fn awaits_reply(&self) -> bool {
-        false
-    }
-}
-
-/// For an application without such data.
-impl ClientState for () {}
-
 /// The application of a server; every event loop has an instance of its own.
 ///
 /// All methods run on the loop's thread and must not block. A slot identifies a connection until the method returns; to
 /// refer to it later, keep its [`Core::id`].
-pub trait Handler: Sized + 'static {
-    /// Its data about each connection; see [`Core::client`].
-    type Client: ClientState;
-    /// The commands that other threads send it, by [`Shared::tell`](super::Shared::tell).
-    type Command: Debug + Send + 'static;
-
+pub trait Handler: Application {
     /// Decides about a well-formed request for a WebSocket or an event stream.
     fn handshake(&mut self, core: &mut Core<Self>, slot: SlotIndex, request: &Request)
     -> Admission;

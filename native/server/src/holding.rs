@@ -6,7 +6,7 @@
 
 use broker_core::log::Framing;
 
-use super::handler::Handler;
+use super::application::Application;
 use super::loop_state::Core;
 use super::tick::NEVER;
 
@@ -14,7 +14,7 @@ use super::tick::NEVER;
 /// of the processor time that it needs for single messages.
 pub(super) const HOLD_MS: u64 = 8;
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     /// Whether an audience has to wait before the next pass over it begins; if not, and there is something for it, it
     /// begins now.
     pub(super) fn is_held_back(&mut self, place: u32, framing: Framing) -> bool {

@@ -2,8 +2,8 @@
 
 use broker_core::log::Lost;
 
+use super::application::Application;
 use super::connection::{BEHIND, State};
-use super::handler::Handler;
 use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 
@@ -13,7 +13,7 @@ const UNREAD_TIME_FACTOR: u64 = 4;
 /// have read it, and it is stored in a log that all share: a client that continues to read costs nothing.
 const STALL_MS: u64 = 1_000;
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     /// Closes blocked connections that are over the lag limits.
     pub(super) fn check_lag(&mut self) {
         let mut blocked = std::mem::take(&mut self.blocked);

@@ -26,7 +26,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `handler` | the interface to the application: its callbacks, and its data for each connection |
+//! | `application`, `handler` | the interface to the application: its data for each connection, and its callbacks |
 //! | `run` | starting, draining and stopping a server; handling of a loop that panics |
 //! | `event_loop` | one turn: wait, read, take commands, send, broadcast; how long each may take |
 //! | `life`, `refusals` | the life of a connection: accepted, admitted or refused, closed, removed |
@@ -34,7 +34,7 @@
 //! | `loop_state`, `connection`, `ids` | the state of a loop, and of one connection; what it is called |
 //! | `outbox` | output for a single connection: replies, notices, control frames |
 //! | `tls` | encryption of connections, where the server has a certificate |
-//! | `wire` | all differences between WebSocket and Server-Sent Events |
+//! | `wire`, `by_wire` | all differences between WebSocket and Server-Sent Events |
 //! | `following`, `topics` | which connections of a loop follow which log, and from which position |
 //! | `output`, `broadcast`, `catch_up` | from logs to sockets: connections that keep up together, the others one by one |
 //! | `send`, `sys` | ways to send to many sockets, and the few system calls |
@@ -47,7 +47,9 @@
 //! delays the others. Memory that a client can occupy is counted ([`Core::weigh`]) and bounded.
 
 mod alive;
+mod application;
 mod broadcast;
+mod by_wire;
 mod catch_up;
 mod config;
 mod connection;
@@ -77,10 +79,11 @@ mod topics;
 mod wheel;
 mod wire;
 
+pub use application::{Application, ClientState};
 pub use config::{Config, ConfigError, Network, SendChoice, client_address};
 pub use connection::Rate;
 pub use figures::{Closes, DELAY_BOUNDS_US, Delays, ENDS, Probe};
-pub use handler::{Admission, ClientState, Handler, Message};
+pub use handler::{Admission, Handler, Message};
 pub use ids::{ConnId, SlotIndex};
 pub use lock::Lock;
 pub use loop_state::{Core, SLOW_CONSUMER};

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use broker_core::protocol::{Decoder, DeflateOffer, Role, handshake};
 
+use super::application::Application;
 use super::connection::{Bucket, Handshake, State};
-use super::handler::Handler;
 use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::outbox::CROWDED_BYTES;
@@ -25,7 +25,7 @@ const LINGER_MS: u64 = 5_000;
 /// is read: 16 MiB are more than two kernels buffer for it. A client that sends more ignores us.
 const LINGER_READS: u8 = u8::MAX;
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     /// Registers an accepted socket; one over the limit is refused once its head has arrived.
     ///
     /// `address` is that of a proxy when `awaits_proxy` is set.
@@ -204,7 +204,7 @@ impl<H: Handler> Core<H> {
     /// Removes a connection from those known to be open, and drops the handler's data about it.
     fn note_closed(&mut self, slot: SlotIndex) {
         self.shared.note_open(self.connections.id(slot), false);
-        self.connections.at(slot).client = H::Client::default();
+        self.connections.at(slot).client = A::Client::default();
     }
 
     /// Removes a connection at once.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use broker_core::log::Span;
 use broker_core::protocol::Deflater;
 
+use super::application::Application;
 use super::connection::{Connection, Rate, Slab, State};
-use super::handler::Handler;
 use super::ids::{ConnId, SlotIndex};
 use super::send::Sender;
 use super::shared::Shared;
@@ -25,13 +25,13 @@ const SLICE: usize = 512;
 /// The close code and reason of a slow consumer.
 pub const SLOW_CONSUMER: (u16, &str) = (4008, "slow_consumer");
 
-/// The state of one event loop. See [`Handler`] for who uses it and when.
-pub struct Core<H: Handler> {
-    pub shared: Arc<Shared<H::Command>>,
+/// The state of one event loop. See [`Handler`](super::Handler) for who uses it and when.
+pub struct Core<A: Application> {
+    pub shared: Arc<Shared<A::Command>>,
     /// The loop's clock in milliseconds, read once a turn.
     pub now_ms: u64,
     pub(super) index: usize,
-    pub(super) connections: Slab<H::Client>,
+    pub(super) connections: Slab<A::Client>,
     pub(super) topics: Topics,
     pub(super) wheel: Wheel,
     pub(super) poll: Poll,
@@ -64,9 +64,9 @@ pub struct Core<H: Handler> {
     pub(super) resumed: Vec<SlotIndex>,
 }
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     pub(super) fn new(
-        shared: Arc<Shared<H::Command>>,
+        shared: Arc<Shared<A::Command>>,
         index: usize,
         poll: Poll,
         sender: Box<dyn Sender>,
@@ -122,7 +122,7 @@ impl<H: Handler> Core<H> {
         (self.connections.at(slot).state == State::Waiting).then_some(slot)
     }
 
-    /// Calls [`Handler::handshake`] again, after the handler returns.
+    /// Calls [`Handler::handshake`](super::Handler::handshake) again, after the handler returns.
     pub fn resume(&mut self, slot: SlotIndex) {
         self.resumed.push(slot);
     }
@@ -133,7 +133,7 @@ impl<H: Handler> Core<H> {
     }
 
     /// The handler's data about a connection.
-    pub fn client(&mut self, slot: SlotIndex) -> &mut H::Client {
+    pub fn client(&mut self, slot: SlotIndex) -> &mut A::Client {
         &mut self.connections.at(slot).client
     }
 
@@ -142,7 +142,7 @@ impl<H: Handler> Core<H> {
         self.connections.at(slot).peer.address
     }
 
-    pub(super) fn connection(&mut self, slot: SlotIndex) -> &mut Connection<H::Client> {
+    pub(super) fn connection(&mut self, slot: SlotIndex) -> &mut Connection<A::Client> {
         self.connections.at(slot)
     }
 
@@ -156,7 +156,7 @@ impl<H: Handler> Core<H> {
         connection.deadlines.timer = Tick::of_tick(self.wheel.set(next.ms(), slot));
     }
 
-    /// Requests [`Handler::alarm`] at `at_ms` of the loop's clock; None cancels the request.
+    /// Requests [`Handler::alarm`](super::Handler::alarm) at `at_ms` of the loop's clock; None cancels the request.
     pub fn set_alarm(&mut self, slot: SlotIndex, at_ms: Option<u64>) {
         self.connections.at(slot).deadlines.alarm = at_ms.map_or(Tick::NEVER, Tick::at_ms);
         self.schedule(slot);

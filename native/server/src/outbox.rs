@@ -2,8 +2,8 @@
 
 use broker_core::protocol::frame::{self, Opcode};
 
+use super::application::Application;
 use super::connection::State;
-use super::handler::Handler;
 use super::ids::SlotIndex;
 use super::loop_state::{Core, SLOW_CONSUMER};
 
@@ -13,7 +13,7 @@ const UNREAD_BYTES_FACTOR: usize = 4;
 /// recoveries then follow as pushes, which wait in the shared log.
 pub(super) const CROWDED_BYTES: usize = 4 << 10;
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     /// Sends a text message.
     pub fn send_text(&mut self, slot: SlotIndex, payload: &[u8]) {
         self.send(slot, Opcode::Text, payload);

@@ -13,8 +13,8 @@
 
 use broker_core::log::{Framing, Lost, Span};
 
+use super::application::Application;
 use super::connection::Moment;
-use super::handler::Handler;
 use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::shared::Counters;
@@ -26,7 +26,7 @@ const DEFLATE_BYTES: u64 = 128 << 10;
 /// to draw.
 const JOINED_BYTES: u64 = 64 << 10;
 
-impl<H: Handler> Core<H> {
+impl<A: Application> Core<A> {
     pub(super) fn read_log(
         &mut self,
         place: u32,

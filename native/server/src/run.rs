@@ -204,6 +204,7 @@ mod tests {
     use broker_core::protocol::frame::encode_masked;
     use broker_core::protocol::handshake::Request;
 
+    use super::super::application::Application;
     use super::super::handler::{Admission, Message};
     use super::super::ids::SlotIndex;
     use super::*;
@@ -216,10 +217,12 @@ mod tests {
     /// Echoes, until a command makes it panic.
     struct Fragile;
 
-    impl Handler for Fragile {
+    impl Application for Fragile {
         type Client = ();
         type Command = ();
+    }
 
+    impl Handler for Fragile {
         fn handshake(&mut self, _: &mut Core<Self>, _: SlotIndex, _: &Request) -> Admission {
             Admission::Accept
         }

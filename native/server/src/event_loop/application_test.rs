@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use broker_core::protocol::handshake::Request;
 use broker_core::protocol::jsonrpc::{self, Call, Incoming};
 
-use crate::handler::{Admission, ClientState, Handler, Message};
+use crate::application::{Application, ClientState};
+use crate::handler::{Admission, Handler, Message};
 use crate::ids::SlotIndex;
 use crate::loop_state::Core;
 use crate::topics::SharedLog;
@@ -17,7 +18,7 @@ const MOST_CALLS: usize = 256;
 /// Of the entries in one answer.
 const MOST_BYTES: usize = 1 << 20;
 
-pub(super) struct Application {
+pub(super) struct OneLog {
     pub log: Arc<SharedLog>,
 }
 
@@ -31,10 +32,12 @@ impl ClientState for Calls {
     }
 }
 
-impl Handler for Application {
+impl Application for OneLog {
     type Client = Calls;
     type Command = ();
+}
 
+impl Handler for OneLog {
     fn handshake(
         &mut self,
         core: &mut Core<Self>,
@@ -80,7 +83,7 @@ impl Handler for Application {
     }
 }
 
-impl Application {
+impl OneLog {
     /// Lets a client follow the log, unless it does, and says from where on, and what came before.
     fn follow(&self, core: &mut Core<Self>, slot: SlotIndex, history: u64) -> Vec<u8> {
         if let Some(cursor) = core.cursor(slot, &self.log) {

@@ -1,7 +1,8 @@
 //! Shutdown: tells clients when to reconnect, spread over time, and then closes the connections.
 
+use super::super::application::ClientState;
 use super::super::connection::State;
-use super::super::handler::{ClientState, Handler};
+use super::super::handler::Handler;
 use super::super::ids::SlotIndex;
 use super::super::tick::Tick;
 use super::super::wheel::TICK_MS;

@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 use broker_core::log::{Entry, Kind, Log};
 use broker_core::protocol::frame::{Opcode, encode_masked, parse_header};
 
-use super::application_test::{Application, Calls};
+use super::application_test::{Calls, OneLog};
 use super::*;
 use crate::send::open_sender;
 use crate::shared::Shared;
@@ -31,7 +31,7 @@ const EVENT_BYTES: usize = 10_000;
 
 /// A loop without a thread, with a program.
 pub(super) struct Stage {
-    pub event_loop: EventLoop<Application>,
+    pub event_loop: EventLoop<OneLog>,
     shared: Arc<Shared<()>>,
     pub log: Arc<SharedLog>,
     address: SocketAddr,
@@ -60,7 +60,7 @@ impl Stage {
         let poll = Poll::open().expect("descriptors");
         let sender = open_sender(send, &shared.send_way).expect("a way to send");
         let core = Core::new(Arc::clone(&shared), 0, poll, sender);
-        let application = Application {
+        let application = OneLog {
             log: Arc::clone(&log),
         };
         let mut event_loop = EventLoop::new(core, application, listener).expect("descriptors");
