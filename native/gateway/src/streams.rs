@@ -6,7 +6,7 @@
 //! call of `subscribe`. Until it is answered, the request waits like one whose token is checked, and the handshake's
 //! time continues to run. So every refusal is an HTTP response, and a stream that has begun has its subscription.
 //!
-//! From then on the connection is like any other; [`Wire`] has the differences in protocol. Its first event,
+//! From then on the connection is like any other; [`Transport`] has the differences in protocol. Its first event,
 //! `subscribed`, has the position where it begins; missed messages follow from the log as ordinary events, so their
 //! number is not limited by the size of a reply. When the right ends, so does the subscription, and with it the stream.
 
@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use broker_core::log::escape;
 use broker_core::protocol::events::Position;
 use broker_core::protocol::handshake::Request;
-use broker_server::{Admission, NoRoom, Refusal, SlotIndex, Wire};
+use broker_server::{Admission, NoRoom, Refusal, SlotIndex, Transport};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -90,7 +90,7 @@ impl Gateway {
             core.set_alive(slot);
         }
         let target = Target::Program(program);
-        core.set_wire(slot, Wire::Events);
+        core.set_transport(slot, Transport::Events);
         match self.follow_stream(core, slot, &target, &start) {
             Ok(()) => Admission::Accept,
             Err(Unready::Ask) => self.ask_for_stream(core, slot, &target, &start),

@@ -12,7 +12,7 @@ use super::ids::{ConnId, SlotIndex};
 use super::refusals::NoRoom;
 use super::tick::Tick;
 use super::tls::Tls;
-use super::wire::Wire;
+use super::transport::Transport;
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) struct Connection<C> {
     /// Present where the server has a certificate.
     pub tls: Option<Box<Tls>>,
     /// The protocol that it uses; fixed once it is open.
-    pub wire: Wire,
+    pub transport: Transport,
     /// Several entries that are sent together are one message; used by a WebSocket only, and fixed as well.
     pub is_joined: bool,
     /// Used by a WebSocket only.
@@ -253,7 +253,7 @@ impl<C: ClientState> Connection<C> {
                 is_counted: false,
             },
             tls: None,
-            wire: Wire::default(),
+            transport: Transport::default(),
             is_joined: false,
             deflate: None,
             decoder: Decoder::new(Role::Server, 0, false),
@@ -329,12 +329,12 @@ impl<C: ClientState> Connection<C> {
     /// the full window can take every shared deflated frame.
     pub fn framing(&self) -> Framing {
         let is_deflated = self.deflate.is_some_and(|params| params.suits(usize::MAX));
-        match (self.wire, is_deflated, self.is_joined) {
-            (Wire::Events, ..) => Framing::Events,
-            (Wire::WebSocket, true, true) => Framing::JoinedDeflated,
-            (Wire::WebSocket, true, false) => Framing::Deflated,
-            (Wire::WebSocket, false, true) => Framing::Joined,
-            (Wire::WebSocket, false, false) => Framing::Plain,
+        match (self.transport, is_deflated, self.is_joined) {
+            (Transport::Events, ..) => Framing::Events,
+            (Transport::WebSocket, true, true) => Framing::JoinedDeflated,
+            (Transport::WebSocket, true, false) => Framing::Deflated,
+            (Transport::WebSocket, false, true) => Framing::Joined,
+            (Transport::WebSocket, false, false) => Framing::Plain,
         }
     }
 }

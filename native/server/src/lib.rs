@@ -34,7 +34,7 @@
 //! | `loop_state`, `connection`, `ids` | the state of a loop, and of one connection; what it is called |
 //! | `outbox` | output for a single connection: replies, notices, control frames |
 //! | `tls` | encryption of connections, where the server has a certificate |
-//! | `wire`, `by_wire` | all differences between WebSocket and Server-Sent Events |
+//! | `transport`, `by_transport` | all differences between WebSocket and Server-Sent Events |
 //! | `following`, `topics` | which connections of a loop follow which log, and from which position |
 //! | `output`, `broadcast`, `catch_up` | from logs to sockets: connections that keep up together, the others one by one |
 //! | `send`, `sys` | ways to send to many sockets, and the few system calls |
@@ -49,7 +49,7 @@
 mod alive;
 mod application;
 mod broadcast;
-mod by_wire;
+mod by_transport;
 mod catch_up;
 mod config;
 mod connection;
@@ -76,8 +76,8 @@ mod sys;
 mod tick;
 mod tls;
 mod topics;
+mod transport;
 mod wheel;
-mod wire;
 
 pub use application::{Application, ClientState};
 pub use config::{Config, ConfigError, Network, SendChoice, client_address};
@@ -97,4 +97,4 @@ pub use shares::household;
 pub use sys::Wake;
 pub use tls::{Certificate, CertificateError};
 pub use topics::{Access, SharedLog};
-pub use wire::Wire;
+pub use transport::Transport;

@@ -16,7 +16,7 @@ use super::refusals::{NoRoom, Refusal, headers_for};
 use super::shared::{Counters, Shared};
 use super::sys;
 use super::tick::Tick;
-use super::wire::Wire;
+use super::transport::Transport;
 
 /// How long a closing connection may take to read its remaining output.
 const LINGER_MS: u64 = 5_000;
@@ -86,7 +86,7 @@ impl<A: Application> Core<A> {
         let request = &handshake.request;
         let offer = request
             .deflate
-            .filter(|_| connection.wire == Wire::WebSocket);
+            .filter(|_| connection.transport == Transport::WebSocket);
         let deflate = offer.map(DeflateOffer::accept);
         let made_id;
         let request_id = if let Some(request_id) = &request.request_id {
@@ -99,7 +99,7 @@ impl<A: Application> Core<A> {
         headers.push(("X-Request-Id", request_id));
         let out = &mut connection.out.bytes;
         connection
-            .wire
+            .transport
             .put_opening(request, deflate.as_ref(), &headers, out);
         out.extend_from_slice(&handshake.greeting);
         connection.state = State::Open;

@@ -23,7 +23,7 @@ impl<A: Application> Core<A> {
     ///
     /// A client that has left too many bytes unread is closed instead; one without messages gets none.
     pub fn send(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
-        if !self.connections.at(slot).wire.has_messages() || !self.may_answer(slot) {
+        if !self.connections.at(slot).transport.has_messages() || !self.may_answer(slot) {
             return;
         }
         let connection = self.connections.at(slot);

@@ -37,7 +37,7 @@ enum State {
     Ready,
 }
 
-enum Wire {
+enum Transport {
     WebSocket(Decoder),
     Events(EventStream),
     Lines(Lines),
@@ -78,7 +78,7 @@ pub enum Standing {
 pub struct Viewer {
     stream: TcpStream,
     state: State,
-    wire: Wire,
+    transport: Transport,
     index: usize,
     /// Of the newest message; 0 before the first.
     seq: u64,
@@ -98,30 +98,30 @@ impl Viewer {
         let mut stream = TcpStream::from(socket);
         stream.set_nonblocking(true)?;
         let (deflate, mut hello) = (options.deflates(index), Vec::new());
-        let (state, wire) = match options.protocol {
+        let (state, transport) = match options.protocol {
             Protocol::WebSocket | Protocol::Centrifugo => {
                 handshake::request(&options.host, &options.path, KEY, deflate, &mut hello);
                 let decoder = Decoder::new(Role::Client, MESSAGE_LIMIT, deflate);
-                (State::Opening(Vec::new()), Wire::WebSocket(decoder))
+                (State::Opening(Vec::new()), Transport::WebSocket(decoder))
             }
             Protocol::Events => {
                 hello.extend_from_slice(options.request(index, seq).as_bytes());
-                let wire = Wire::Events(EventStream::default());
-                (State::Opening(Vec::new()), wire)
+                let transport = Transport::Events(EventStream::default());
+                (State::Opening(Vec::new()), transport)
             }
             Protocol::Redis | Protocol::Nats => {
                 hello.extend_from_slice(match options.protocol {
                     Protocol::Redis => REDIS_HELLO,
                     _ => NATS_HELLO,
                 });
-                (State::Subscribing, Wire::Lines(Lines::default()))
+                (State::Subscribing, Transport::Lines(Lines::default()))
             }
         };
         stream.write_all(&hello)?;
         Ok(Self {
             stream,
             state,
-            wire,
+            transport,
             index,
             seq,
         })
@@ -181,8 +181,8 @@ impl Viewer {
             return self.take(&mut buffer[..count], shared);
         };
         head.extend_from_slice(&buffer[..count]);
-        let opened = match self.wire {
-            Wire::Events(_) => parse_stream_head(head)?,
+        let opened = match self.transport {
+            Transport::Events(_) => parse_stream_head(head)?,
             _ => parse_handshake(head)?,
         };
         let Some(consumed) = opened else {
@@ -230,8 +230,8 @@ impl Viewer {
                 asked.push(next);
             }
         };
-        match &mut self.wire {
-            Wire::WebSocket(decoder) => decoder.feed(bytes, shared.inflater, &mut |item| {
+        match &mut self.transport {
+            Transport::WebSocket(decoder) => decoder.feed(bytes, shared.inflater, &mut |item| {
                 match item {
                     Item::Text(text) if shared.options.protocol == Protocol::Centrifugo => {
                         text.split('\n')
@@ -244,8 +244,10 @@ impl Viewer {
                 }
                 true
             })?,
-            Wire::Events(stream) => stream.feed(bytes, &mut |event| note(listener.event(event))),
-            Wire::Lines(lines) => lines.feed(bytes, &mut |piece| note(listener.piece(&piece))),
+            Transport::Events(stream) => {
+                stream.feed(bytes, &mut |event| note(listener.event(event)));
+            }
+            Transport::Lines(lines) => lines.feed(bytes, &mut |piece| note(listener.piece(&piece))),
         }
         self.seq = listener.seq;
         for next in asked {

@@ -11,7 +11,7 @@ use crate::handler::{Admission, Handler, Message};
 use crate::ids::SlotIndex;
 use crate::loop_state::Core;
 use crate::topics::SharedLog;
-use crate::wire::Wire;
+use crate::transport::Transport;
 
 /// Calls without an answer; then nothing more is read.
 const MOST_CALLS: usize = 256;
@@ -45,7 +45,7 @@ impl Handler for OneLog {
         request: &Request,
     ) -> Admission {
         if !request.upgrade {
-            core.set_wire(slot, Wire::Events);
+            core.set_transport(slot, Transport::Events);
             self.follow(core, slot, 0);
         }
         let query = request.query.as_deref().unwrap_or_default();

@@ -21,7 +21,7 @@ use super::super::shared::{Counters, Shared};
 use super::super::sys::{self, Accepted, Moved};
 use super::super::tick::Tick;
 use super::super::tls::Broken;
-use super::super::wire::Wire;
+use super::super::transport::Transport;
 use super::{EventLoop, is_late};
 
 /// Connections accepted in one turn before the sockets are polled again.
@@ -219,9 +219,9 @@ impl<H: Handler> EventLoop<H> {
     fn take_bytes(&mut self, slot: SlotIndex, bytes: &mut [u8]) {
         match self.core.connection(slot).state {
             State::Head => self.take_head(slot, bytes),
-            State::Open => match self.core.connection(slot).wire {
-                Wire::WebSocket => self.take_frames(slot, bytes),
-                Wire::Events => self.core.ignore_input(slot, bytes.len()),
+            State::Open => match self.core.connection(slot).transport {
+                Transport::WebSocket => self.take_frames(slot, bytes),
+                Transport::Events => self.core.ignore_input(slot, bytes.len()),
             },
             State::Closing => self.drop_bytes(slot),
             State::Waiting | State::Free => {}

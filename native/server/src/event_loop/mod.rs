@@ -328,7 +328,7 @@ impl<H: Handler> EventLoop<H> {
         {
             return;
         }
-        if connection.wire.is_answered() {
+        if connection.transport.is_answered() {
             connection.deadlines.pong = Tick::at_ms(now_ms + timeout_ms);
         }
         self.core.send_heartbeat(slot);

@@ -1,8 +1,8 @@
 //! All differences between clients over WebSocket and over Server-Sent Events.
 //!
 //! A connection is the same thing whichever protocol it uses: it is accepted, admitted, counted, weighed, served from
-//! the logs, subject to the lag limits, drained and closed by the same code. [`Wire`] says which protocol it uses. All
-//! differences are here, in `by_wire`, and in [`Framing`](broker_core::log::Framing), which lays out the entries of a log:
+//! the logs, subject to the lag limits, drained and closed by the same code. [`Transport`] says which protocol it uses. All
+//! differences are here, in `by_transport`, and in [`Framing`](broker_core::log::Framing), which lays out the entries of a log:
 //!
 //! | | WebSocket | Server-Sent Events |
 //! |---|---|---|
@@ -20,13 +20,13 @@ use broker_core::protocol::{DeflateParams, events};
 
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wire {
+pub enum Transport {
     #[default]
     WebSocket,
     Events,
 }
 
-impl Wire {
+impl Transport {
     /// Appends the response that admits a client.
     pub(super) fn put_opening(
         self,

@@ -8,7 +8,7 @@ use super::connection::{Rate, State};
 use super::ids::SlotIndex;
 use super::loop_state::Core;
 use super::sys;
-use super::wire::Wire;
+use super::transport::Transport;
 
 /// How long a client of an event stream waits before it reconnects, drawn at random for each client so that not all
 /// return at once: after the connection was lost, …
@@ -23,8 +23,8 @@ const OVER: u16 = 1000;
 
 impl<A: Application> Core<A> {
     /// Sets the protocol of a client that is about to be admitted.
-    pub fn set_wire(&mut self, slot: SlotIndex, wire: Wire) {
-        self.connection(slot).wire = wire;
+    pub fn set_transport(&mut self, slot: SlotIndex, transport: Transport) {
+        self.connection(slot).transport = transport;
     }
 
     /// Says that a client that is about to be let in wants several notifications as one message.
@@ -63,13 +63,13 @@ impl<A: Application> Core<A> {
 
     /// Sends a notification; `params` is JSON.
     pub fn notify(&mut self, slot: SlotIndex, method: &str, params: &[u8]) {
-        match self.connection(slot).wire {
-            Wire::WebSocket => {
+        match self.connection(slot).transport {
+            Transport::WebSocket => {
                 let mut message = Vec::new();
                 jsonrpc::write_notification(method, params, &mut message);
                 self.send_text(slot, &message);
             }
-            Wire::Events => {
+            Transport::Events => {
                 let name = method.as_bytes();
                 self.send_whole(slot, |out| events::put_event(None, name, params, out));
             }
@@ -78,9 +78,11 @@ impl<A: Application> Core<A> {
 
     /// Sends a keep-alive.
     pub(super) fn send_heartbeat(&mut self, slot: SlotIndex) {
-        match self.connection(slot).wire {
-            Wire::WebSocket => self.send_control(slot, Opcode::Ping, b""),
-            Wire::Events => self.send_whole(slot, |out| out.extend_from_slice(events::COMMENT)),
+        match self.connection(slot).transport {
+            Transport::WebSocket => self.send_control(slot, Opcode::Ping, b""),
+            Transport::Events => {
+                self.send_whole(slot, |out| out.extend_from_slice(events::COMMENT));
+            }
         }
     }
 
@@ -91,7 +93,7 @@ impl<A: Application> Core<A> {
         let config = &self.shared.config;
         let most_ms = config.pong_ms.saturating_add(config.lag_ms);
         let connection = self.connections.at(slot);
-        if let (false, Some(fd)) = (connection.wire.is_answered(), &connection.fd) {
+        if let (false, Some(fd)) = (connection.transport.is_answered(), &connection.fd) {
             sys::limit_unacknowledged(fd, most_ms);
         }
     }
@@ -101,9 +103,9 @@ impl<A: Application> Core<A> {
         let after_ms = self.draw_ms(if code == OVER { OVER_MS } else { SENT_BACK_MS });
         let connection = self.connections.at(slot);
         let out = &mut connection.out.bytes;
-        match connection.wire {
-            Wire::WebSocket => frame::encode_close(code, reason, out),
-            Wire::Events => {
+        match connection.transport {
+            Transport::WebSocket => frame::encode_close(code, reason, out),
+            Transport::Events => {
                 let data = format!(r#"{{"code":{code},"reason":"{reason}","afterMs":{after_ms}}}"#);
                 events::put_retry(after_ms, out);
                 events::put_event(None, b"closed", data.as_bytes(), out);
@@ -124,7 +126,7 @@ impl<A: Application> Core<A> {
     pub fn end_without_subscription(&mut self, slot: SlotIndex, reason: &str) {
         let connection = self.connections.at(slot);
         let is_over = connection.state == State::Open && connection.subscriptions.is_empty();
-        if is_over && connection.wire == Wire::Events {
+        if is_over && connection.transport == Transport::Events {
             self.close(slot, OVER, reason);
         }
     }
