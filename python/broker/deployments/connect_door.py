@@ -100,15 +100,15 @@ class ConnectDoor:
             duration_s = duration_us / 1e6
             self._access_log.add(
                 LoggedRequest(
-                    wall_ms,
-                    request_id,
-                    address,
-                    ROUTE.method,
-                    host,
-                    CONNECT,
-                    status,
-                    duration_s,
-                    body_bytes,
+                    now_ms=wall_ms,
+                    request_id=request_id,
+                    address=address,
+                    method=ROUTE.method,
+                    host=host,
+                    path=CONNECT,
+                    status=status,
+                    duration_s=duration_s,
+                    sent_bytes=body_bytes,
                 )
             )
             HTTP_RESPONSES.add(f"{status // 100}xx")

@@ -22,6 +22,7 @@ NAME = "broker.access"
 
 _WRITE_S = 0.1
 _LINES = 1_000  # gathered at most
+_CHARACTERS = 100_000  # of their paths and hosts, which strangers make as long as a head may be
 
 _log = logging.getLogger(NAME)
 
@@ -50,6 +51,7 @@ class AccessLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._gathered: list[LoggedRequest] = []
+        self._characters = 0
         self._timer: asyncio.TimerHandle | None = None
         # What each line of this process has, without the brace at its end.
         self._head = orjson.dumps({"level": "info", "logger": NAME, "event": "request"} | process_fields())[
@@ -78,7 +80,8 @@ class AccessLog:
     def add(self, request: LoggedRequest) -> None:
         """Log a request by what is known of it."""
         self._gathered.append(request)
-        if len(self._gathered) >= _LINES:
+        self._characters += len(request.path) + len(request.host)
+        if len(self._gathered) >= _LINES or self._characters >= _CHARACTERS:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_S, self.flush)
@@ -88,7 +91,7 @@ class AccessLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        gathered, self._gathered = self._gathered, []
+        gathered, self._gathered, self._characters = self._gathered, [], 0
         if gathered and _log.isEnabledFor(logging.INFO):
             _log.info("%s", b"\n".join(map(self._line, gathered)).decode())
 
