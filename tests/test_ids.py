@@ -24,6 +24,11 @@ def test_uuid7_has_version_variant_and_time() -> None:
     assert value.int >> 80 == 1_700_000_000_123
 
 
+def test_uuid7_of_a_clock_that_has_not_begun_is_whole() -> None:
+    value = UUID(IdSource(StoppedClock(0)).uuid7())
+    assert (value.version, value.int >> 80) == (7, 0)
+
+
 def test_uuid7_grows_while_the_clock_stands_still_or_steps_back() -> None:
     clock = StoppedClock(1_700_000_000_000)
     ids = IdSource(clock)

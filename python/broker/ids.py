@@ -21,7 +21,7 @@ class IdSource:
         self._clock = clock
         self._lock = threading.Lock()
         # The millisecond of the last identifier, its number in that, and the text in front of the number.
-        self._ms = 0
+        self._ms = -1
         self._counter = 0
         self._start = ""
         self._ends: list[str] = []
