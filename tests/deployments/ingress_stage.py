@@ -7,8 +7,8 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
@@ -266,6 +266,18 @@ class Ingress:
             process.kill()
             process.wait()
         self._kept.cleanup()
+
+
+@contextmanager
+def running_ingress(replica: Replica, **settings: str) -> Iterator[Ingress]:
+    """An ingress in front of one replica, when it takes requests."""
+    ingress = Ingress(**settings)
+    try:
+        ingress.run({"broker": ("/", [replica])})
+        ingress.until_up(1)
+        yield ingress
+    finally:
+        ingress.end()
 
 
 def call(port: int, request: bytes, source: str = "127.0.0.1", wait_s: float = 20.0) -> bytes:

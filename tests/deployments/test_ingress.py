@@ -25,6 +25,7 @@ from tests.deployments.ingress_stage import (
     get,
     parse,
     read_all,
+    running_ingress,
 )
 
 GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n"
@@ -61,13 +62,8 @@ def replica() -> Iterator[Replica]:
 
 @pytest.fixture(scope="module")
 def ingress(replica: Replica) -> Iterator[Ingress]:
-    ingress = Ingress(HTTP_LONG_BODIES_PER_ADDRESS="3")
-    try:
-        ingress.run({"broker": ("/", [replica])})
-        ingress.until_up(1)
+    with running_ingress(replica, HTTP_LONG_BODIES_PER_ADDRESS="3") as ingress:
         yield ingress
-    finally:
-        ingress.end()
 
 
 @pytest.fixture

@@ -13,19 +13,15 @@ from broker.deployments import ingress_check
 from broker.deployments.ports import free_port
 from broker.settings import Settings
 from broker.setup_error import SetupError
-from tests.deployments.ingress_stage import KEY, Ingress, Replica
+from tests.deployments.ingress_stage import KEY, Ingress, Replica, running_ingress
 
 
 @pytest.fixture(scope="module")
 def ingress() -> Iterator[Ingress]:
-    replica, ingress = Replica("one"), Ingress()
-    try:
-        ingress.run({"broker": ("/", [replica])})
-        ingress.until_up(1)
+    replica = Replica("one")
+    with running_ingress(replica) as ingress:
         yield ingress
-    finally:
-        ingress.end()
-        replica.end()
+    replica.end()
 
 
 async def check(port: int, ops_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
