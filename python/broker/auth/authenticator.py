@@ -1,9 +1,10 @@
 """Authentication: tokens in, principals out.
 
 A token is verified once in a process, and an API token that is sent as it is looked up once; afterwards what
-it stands for is found by its SHA-256, and what its user may is in memory (`broker.auth.standings`). A
-background task keeps that up to date: it is woken by a notification of the database and, since notifications
-can be lost, looks every `poll_s` anyway.
+it stands for is found by its SHA-256, and what its user may is in memory (`broker.auth.standings`). The
+SHA-256 of the tokens that came last are remembered, with the tokens. A background task keeps what users may
+up to date: it is woken by a notification of the database and, since notifications can be lost, looks every
+`poll_s` anyway.
 """
 
 import asyncio
