@@ -151,7 +151,7 @@ export class Connection {
         leastMs = (error as ApiError).retryAfterMs ?? 0;
         const isFault = error === this.hub.config.api.tokens.fault && !isWorthAnother(error);
         if (isFault || (error as ApiError).status < 429 || (error as ConnectionFailed).isFinal)
-          this.#failAll(error as Error);
+          this.#failAll(error as Error, (error as ApiError).status === 401);
       }
       if (!this.isWanted) return;
       this.hub.update();
@@ -407,8 +407,10 @@ export class Connection {
     this.drop(feed);
   }
 
-  #failAll(error?: Error): void {
-    for (const feed of [...this.feeds.values()]) this.fail(feed, error);
+  /** With `sparesStreams` those that have a stream go on: it learns by itself that its token is refused. */
+  #failAll(error?: Error, sparesStreams = false): void {
+    const feeds = [...this.feeds.values()].filter((feed) => !sparesStreams || !feed.streaming);
+    for (const feed of feeds) this.fail(feed, error);
     for (const resolve of this.#linkWaiters.splice(0)) resolve();
   }
 
