@@ -1,7 +1,8 @@
 """What is kept of users, for how long, and what happens where answers of the database cross."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from broker.domain.users import Role, User
 from broker.ids import IdSource
 from broker.storage.api_tokens import ApiTokens
 from broker.storage.database import Database
-from broker.storage.revocations import Revocations
+from broker.storage.revocations import Revocation, Revocations
 from broker.storage.users import Standing, Users
 from tests.auth.services import StoppedClock, open_database
 
@@ -156,6 +157,40 @@ async def test_revocation_is_told_once_however_often_it_is_read(database: Databa
     await known.catch_up()
     await known.catch_up()
     assert len(told) == 2
+
+
+class EarlyRevocations(Revocations):
+    """Something happens between the reading of the feed and that of the users."""
+
+    def __init__(self, database: Database, afterwards: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(database)
+        self._afterwards: Callable[[], Awaitable[None]] | None = afterwards
+
+    async def since(self, position: datetime) -> tuple[list[Revocation], datetime]:
+        found = await super().since(position)
+        if self._afterwards is not None:
+            afterwards, self._afterwards = self._afterwards, None
+            await afterwards()
+        return found
+
+
+async def test_revocation_is_told_once_where_the_user_is_missed_before_it_is_read(database: Database) -> None:
+    user, valid_from = await add(database, "kim")
+    subject = ("demo", user.id)
+
+    async def delete() -> None:
+        await change_password(database, user)
+        await membership.remove_user(Users(database), "demo", user.id)
+
+    known = Standings(Users(database), EarlyRevocations(database, delete), StoppedClock())
+    told: list[tuple[Any, ...]] = []
+    known.on_revocation(lambda *revocation: told.append(revocation))
+    await known.find(subject, valid_from, FAR_MS)
+    for _ in range(3):
+        await known.catch_up()
+        assert [gone for *gone, _ in told] == [list(subject)]
+        assert known.is_revoked(subject, valid_from)
+        assert await known.find(subject, valid_from, FAR_MS) is None
 
 
 async def test_revocations_before_the_start_are_not_told(database: Database) -> None:

@@ -6,7 +6,8 @@ memory. `catch_up` reads it again for all users at once; its caller does so at e
 few seconds anyway.
 
 Two things are kept: the standing of users with a live token, in a bounded table, and, for many more, the
-newest state of credentials that was seen (`_newest`), by which a revocation is told once and in time.
+newest state of credentials that was seen (`_newest`), by which a revocation is told once and in time. Who is
+not found (`_gone`) is there again only when the feed says so, after a restore.
 
 An access token that was exchanged for an API token is worth something while that one is there. Answers of the
 database can cross, so an API token counts as gone only after a look that began when it was in use already, or
@@ -45,6 +46,7 @@ class Standings:
         )
         self._needed_until_ms: dict[SubjectKey, int] = {}
         self._newest: LruCache[SubjectKey, int] = LruCache(MAX_REMEMBERED)
+        self._gone: LruCache[SubjectKey, bool] = LruCache(MAX_REMEMBERED)  # whether it was told
         self._gone_api_tokens: LruCache[str, bool] = LruCache(MAX_REMEMBERED)
         self._told_api_tokens: LruCache[str, bool] = LruCache(MAX_REMEMBERED)  # of those, the ones told
         self._position: datetime | None = None
@@ -62,7 +64,9 @@ class Standings:
 
     def is_revoked(self, subject: SubjectKey, valid_from_ms: int, api_token_id: str | None = None) -> bool:
         """Whether tokens issued for this state of the credentials are known to be invalid."""
-        return (self._newest.peek(subject) or 0) > valid_from_ms or api_token_id in self._gone_api_tokens
+        if subject in self._gone or (self._newest.peek(subject) or 0) > valid_from_ms:
+            return True
+        return api_token_id in self._gone_api_tokens
 
     def holds(self, subject: SubjectKey, standing: Standing) -> bool:
         """Whether nothing has been learnt of the user since `find` answered `standing`."""
@@ -105,15 +109,17 @@ class Standings:
         if self._position is None:
             self._position = await self._revocations.now()
         revoked, position = await self._revocations.since(self._position)
+        # Since it was told that a user is gone, there has been no session of its to end.
+        ended = {revocation.subject_key for revocation in revoked if self._gone.peek(revocation.subject_key)}
         for revocation in revoked:
-            subject = (revocation.account, revocation.subject)
+            subject = revocation.subject_key
             if revocation.api_token_id is not None:
                 self._revoke_api_token(subject, revocation.api_token_id)
                 continue
             newest = self._newest.peek(subject)
-            # A user that was gone is there again after a restore, which is told here.
-            if newest is None or newest == _NEVER or newest < revocation.valid_from_ms:
-                self._revoke(subject, revocation.valid_from_ms)
+            if newest is None or newest < revocation.valid_from_ms:
+                self._gone.pop(subject)
+                self._revoke(subject, revocation.valid_from_ms, is_told=subject in ended)
         self._position = position
         await self._reload()
 
@@ -136,28 +142,36 @@ class Standings:
 
     def _learn(self, subject: SubjectKey, standing: Standing | None) -> None:
         """Take over what the database says. What is known already may be newer: answers can cross."""
+        if subject in self._gone:
+            return
         newest = self._newest.peek(subject)
-        valid_from_ms = _NEVER if standing is None else standing.valid_from_ms
-        if newest is not None and valid_from_ms < newest:
-            return
-        if newest is not None and valid_from_ms > newest:
-            self._revoke(subject, valid_from_ms)
-        if valid_from_ms != newest:
-            self._newest.put(subject, valid_from_ms)
-        before = self._standings.peek(subject)
         if standing is None:
+            self._gone.put(subject, newest is not None)
             self._forget(subject)
+            if newest is not None:
+                self._tell(subject, _NEVER)
             return
+        if newest is not None and standing.valid_from_ms < newest:
+            return
+        if newest is not None and standing.valid_from_ms > newest:
+            self._revoke(subject, standing.valid_from_ms)
+        if standing.valid_from_ms != newest:
+            self._newest.put(subject, standing.valid_from_ms)
+        before = self._standings.peek(subject)
         self._standings.replace(subject, standing)
         if before is not None and _has_changed(before, standing):
             for callback in self._change_callbacks:
                 callback(*subject)
 
-    def _revoke(self, subject: SubjectKey, valid_from_ms: int) -> None:
+    def _revoke(self, subject: SubjectKey, valid_from_ms: int, is_told: bool = False) -> None:
         self._newest.put(subject, valid_from_ms)
         standing = self._standings.peek(subject)
         if standing is not None and standing.valid_from_ms < valid_from_ms:
             self._forget(subject)
+        if not is_told:
+            self._tell(subject, valid_from_ms)
+
+    def _tell(self, subject: SubjectKey, valid_from_ms: int) -> None:
         for callback in self._revocation_callbacks:
             callback(*subject, valid_from_ms)
 

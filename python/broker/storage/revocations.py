@@ -46,6 +46,11 @@ class Revocation:
     valid_from_ms: int
     api_token_id: str | None = None
 
+    @property
+    def subject_key(self) -> tuple[str, str]:
+        """The account and the subject."""
+        return self.account, self.subject
+
 
 async def record_revocation(connection: Any, account: str, subject: str, valid_from: datetime) -> None:
     """Add to the feed, within the caller's transaction."""
