@@ -1,7 +1,7 @@
-//! Stamps the library with the moment at which it is built, which names the build.
+//! Stamps the library with the moment at which it is built, which names the build, and with what scales images.
 
-use std::env;
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, fs};
 
 fn main() {
     // A builder who wants equal builds says the moment: https://reproducible-builds.org/specs/source-date-epoch/
@@ -29,4 +29,14 @@ fn main() {
         },
     );
     println!("cargo::rustc-env=BROKER_BUILT_S={seconds}");
+    let filter = locked_version("fast_image_resize");
+    println!("cargo::rustc-env=FILTER=fast_image_resize {filter}");
+}
+
+/// The version of a package in the lock file.
+fn locked_version(package: &str) -> String {
+    let locked = fs::read_to_string("../../Cargo.lock").expect("the lock file");
+    let start = format!("name = \"{package}\"\nversion = \"");
+    let (_, rest) = locked.split_once(&start).expect("a package of ours");
+    rest.split('"').next().unwrap_or_default().into()
 }

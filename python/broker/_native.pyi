@@ -1,4 +1,4 @@
-"""The native WebSocket server (sockets, framing, program logs, native subscribe), and the tallies of answers.
+"""The native WebSocket server (sockets, framing, program logs, native subscribe), tallies of answers, and filters.
 
 Threads of its own run the server's event loops; every method here is quick, may be called from any thread, and
 releases the interpreter while it holds a lock of the native side. What native code cannot decide comes to
@@ -13,6 +13,7 @@ __all__ = [
     "BUILT_S",
     "DELAY_BOUNDS_US",
     "Entry",
+    "FILTER",
     "Gateways",
     "Rates",
     "Server",
@@ -23,10 +24,14 @@ __all__ = [
     "pack_impression",
     "pack_session",
     "pass_json",
+    "resize_pixels",
 ]
 
 BUILT_S: int
 """When the library was built, seconds since 1970-01-01T00:00:00Z."""
+
+FILTER: str
+"""The name and the version of what `resize_pixels` calls; with another one its results may be others."""
 
 DELAY_BOUNDS_US: tuple[int, ...]
 """Upper bounds of the buckets of `delays` in `Server.stats`, in microseconds."""
@@ -419,4 +424,20 @@ def pass_json(text: bytes, at: int, depth: int) -> int | tuple[str, list[str | i
 
     Returns:
         Where it ends, or its first fault as `check_json` gives it; None when the text ends before either is sure.
+    """
+
+def resize_pixels(
+    pixels: bytes, bands: int, size: tuple[int, int], part: tuple[float, float], target: tuple[int, int]
+) -> bytes:
+    """A picture in another size, by a Lanczos filter of three lobes that is widened for what becomes smaller.
+
+    Args:
+        pixels: `(height, width, bands)` uint8, row-major.
+        bands: 1 or 3.
+        size: width and height of the pixels.
+        part: width and height of what is taken of them, from their first corner.
+        target: width and height of the result.
+
+    Raises:
+        ValueError: there are too few pixels, the part is larger than they are, or a size or the bands are not valid.
     """

@@ -12,7 +12,7 @@ from broker.images import jpegs
 from broker.images.decoding import check_image, open_libvips
 from broker.images.errors import UnprocessableImage
 from broker.images.jobs import DecodeLimits
-from broker.images.jpegs import decode_jpeg, encode_jpeg, shrink_jpeg
+from broker.images.jpegs import decode_jpeg, encode_jpeg, scale_jpeg, shrink_jpeg
 from broker.images.options import parse_options
 from broker.images.rendering import render
 from tests.images.samples import decibels, photograph
@@ -51,6 +51,25 @@ def test_what_a_decoder_shrinks_is_what_libvips_would_have(
     assert greatest_difference(decoded, theirs) == 0
 
 
+@pytest.mark.parametrize("colors", ["on", "gray"])
+@pytest.mark.parametrize("shrink", [2, 4])
+@pytest.mark.parametrize("size", [(400, 300), (401, 303), (407, 299)])
+@pytest.mark.parametrize("target", [(90, 70), (33, 25), (61, 7)])
+def test_what_is_scaled_is_what_libvips_would_have_made(
+    size: tuple[int, int], colors: str, shrink: int, target: tuple[int, int]
+) -> None:
+    image = photograph(*size)
+    if colors == "gray":
+        image = image.colourspace("b-w")
+    data = bytes(image.jpegsave_buffer(Q=95, subsample_mode="off"))
+    scaled = scale_jpeg(data, shrink, target)
+    assert scaled is not None
+    whole = opened(data)
+    filtered = whole.thumbnail_image(target[0], height=target[1], size="force")
+    assert scaled.interpretation == filtered.interpretation
+    assert decibels(scaled, filtered) > 32
+
+
 def test_a_profile_is_read_and_written() -> None:
     wide = photograph(80, 60).icc_transform("p3", input_profile="srgb")
     profile = wide.get("icc-profile-data")
@@ -78,7 +97,8 @@ def test_a_profile_is_read_and_written() -> None:
 )
 def test_what_is_not_plain_is_left_to_libvips(data: bytes) -> None:
     assert decode_jpeg(data, 4) is None
-    assert shrink_jpeg(data, 4, 85, has_own_tables=True) is None
+    assert scale_jpeg(data, 4, (30, 20)) is None
+    assert shrink_jpeg(data, 4, (30, 20), 85, has_own_tables=True) is None
 
 
 def test_what_is_too_large_to_be_held_is_left_to_libvips(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,19 +135,20 @@ def test_an_image_of_noise_is_written_by_either() -> None:
 
 def test_what_a_decoder_shrinks_alone_is_what_comes_through_libvips() -> None:
     through = decode_jpeg(PLAIN, 4)
-    alone = shrink_jpeg(PLAIN, 4, 85, has_own_tables=True)
+    alone = shrink_jpeg(PLAIN, 4, (100, 75), 85, has_own_tables=True)
     assert through is not None
     assert alone == encode_jpeg(through, 85, has_own_tables=True)
     checked = check_image(PLAIN, DecodeLimits(), shrinks_fast=True)
     assert render(checked, parse_options("w=100,h=100,f=jpg"), ()).body == alone
 
 
-def test_what_a_decoder_shrinks_alone_has_no_metadata() -> None:
+@pytest.mark.parametrize("target", [(200, 150), (90, 70)])
+def test_what_a_decoder_shrinks_alone_has_no_metadata(target: tuple[int, int]) -> None:
     noted = io.BytesIO()
     exif = Image.Exif()
     exif[0x013B] = "somebody"
     Image.open(io.BytesIO(PLAIN)).save(noted, "JPEG", comment=b"a comment", exif=exif, xmp=b"<x:xmpmeta/>")
-    alone = shrink_jpeg(noted.getvalue(), 2, 85, has_own_tables=True)
+    alone = shrink_jpeg(noted.getvalue(), 2, target, 85, has_own_tables=True)
     assert alone is not None
     assert b"a comment" in noted.getvalue()
     for text in (b"a comment", b"somebody", b"xmpmeta"):

@@ -10,6 +10,7 @@ import pytest
 import pyvips
 
 from broker import images
+from broker._native import FILTER
 from broker.concurrency.shares import Asker
 from broker.images.faces.models import INDEX
 from broker.images.geometry import Face, Point
@@ -135,6 +136,7 @@ def test_other_code_has_another_name(tmp_path: Path) -> None:
 
 def test_the_name_has_the_versions_of_what_decodes() -> None:
     loaded = ".".join(str(pyvips.version(part)) for part in range(3))
-    _, libvips, pillow, _ = find_renderer(Settings()).pixels.split(" ")
+    _, libvips, pillow, *resizer, _ = find_renderer(Settings()).pixels.split(" ")
     assert libvips.startswith(loaded)
     assert pillow == PIL.__version__
+    assert resizer == FILTER.split()

@@ -3,6 +3,7 @@
 mod answers;
 mod arguments;
 mod gateways;
+mod pixels;
 mod rates;
 mod server;
 mod stats;
@@ -18,6 +19,8 @@ mod _native {
     #[pymodule_export]
     use super::gateways::Gateways;
     #[pymodule_export]
+    use super::pixels::resize_pixels;
+    #[pymodule_export]
     use super::rates::Rates;
     #[pymodule_export]
     use super::server::Server;
@@ -26,7 +29,7 @@ mod _native {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
-    /// The type aliases of the stub, so that they can be imported, and the time that `build.rs` embeds.
+    /// The type aliases of the stub, so that they can be imported, and what `build.rs` embeds.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let tuple = module.py().get_type::<PyTuple>();
@@ -34,6 +37,7 @@ mod _native {
         module.add("DELAY_BOUNDS_US", bounds_us)?;
         module.add("Entry", &tuple)?;
         module.add("Upcall", &tuple)?;
+        module.add("FILTER", env!("FILTER"))?;
         module.add("BUILT_S", env!("BROKER_BUILT_S").parse::<u64>()?)
     }
 }

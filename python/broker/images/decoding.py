@@ -14,7 +14,7 @@ import pyvips
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Size
 from broker.images.jobs import DecodeLimits
-from broker.images.jpegs import decode_jpeg
+from broker.images.jpegs import decode_jpeg, scale_jpeg
 from broker.images.options import Format
 
 SourceBytes = bytes | memoryview
@@ -102,9 +102,18 @@ class CheckedImage:
         decoded = decode_jpeg(self.data, shrink)
         if decoded is None:
             return open_image(self.data, f"{options[:-1]},shrink={shrink}]")
-        if self.header.orientation != 1:
-            decoded = decoded.copy()
-            decoded.set_type(pyvips.GValue.gint_type, "orientation", self.header.orientation)
+        return self._oriented(decoded)
+
+    def scale_jpeg(self, shrink: int, target: Size) -> Any | None:
+        """A JPEG in another size, before it is turned; None where libvips has to read it."""
+        scaled = scale_jpeg(self.data, shrink, (target.width, target.height))
+        return None if scaled is None else self._oriented(scaled)
+
+    def _oriented(self, decoded: Any) -> Any:
+        if self.header.orientation == 1:
+            return decoded
+        decoded = decoded.copy()
+        decoded.set_type(pyvips.GValue.gint_type, "orientation", self.header.orientation)
         return decoded
 
     def with_frame(self, frame: DecodedFrame) -> "CheckedImage":

@@ -2,7 +2,8 @@
 
 Both call libjpeg, with the same parameters, and what they decode is equal. Pillow calls it for the whole
 image in one thread; libvips does so for strips of a few lines, between which two threads change. It also
-has mozjpeg, which encodes more slowly than libjpeg-turbo (docs/decisions.md has the figures).
+has mozjpeg, which encodes more slowly than libjpeg-turbo (docs/decisions.md has the figures). What Pillow has
+decoded is resized by native code, which need not build a pipeline for it and takes a third of the time.
 
 libvips stays the judge: it has read the header of whatever comes here, and what Pillow does not take, libvips
 reads or refuses. That is what has other colours than RGB and grey, what has several scans, which only libvips
@@ -15,6 +16,8 @@ from typing import Any
 import pyvips
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
+
+from broker._native import resize_pixels
 
 MOST_PIXELS = 4_000_000
 """That are held whole: 16 MB by Pillow, which has four bytes of each, and 12 MB by libvips."""
@@ -38,17 +41,19 @@ def decode_jpeg(data: bytes | memoryview, shrink: int) -> Any | None:
     decoded = _decode(data, shrink)
     if decoded is None:
         return None
-    # Of three bands of bytes libvips makes sRGB, of one grey.
-    bands, size = len(decoded.getbands()), (decoded.width, decoded.height)
-    image = pyvips.Image.new_from_memory(decoded.tobytes(), *size, bands, "uchar")
-    # `copy_memory` of an image over bytes is one over the same bytes, which it does not keep alive. That of a
-    # copy has bytes of its own.
-    image = image.copy()
-    profile = decoded.info.get("icc_profile")
-    if profile:
-        image.set_type(pyvips.GValue.blob_type, "icc-profile-data", profile)
+    image = _as_libvips(decoded, decoded.tobytes(), decoded.size)
     wanted = decoded.encoded_size[0] // shrink, decoded.encoded_size[1] // shrink
-    return image if size == wanted else image.crop(0, 0, *wanted)
+    return image if decoded.size == wanted else image.crop(0, 0, *wanted)
+
+
+def scale_jpeg(data: bytes | memoryview, shrink: int, target: tuple[int, int]) -> Any | None:
+    """A JPEG as its decoder shrinks it, and then a filter to the width and height of `target`.
+
+    Returns:
+        As `decode_jpeg` does.
+    """
+    decoded = _decode(data, shrink)
+    return None if decoded is None else _as_libvips(decoded, _scale(decoded, shrink, target), target)
 
 
 def encode_jpeg(image: Any, quality: int, *, has_own_tables: bool) -> bytes | None:
@@ -71,11 +76,13 @@ def encode_jpeg(image: Any, quality: int, *, has_own_tables: bool) -> bytes | No
     return _encode(pixels, quality, profile, has_own_tables=has_own_tables)
 
 
-def shrink_jpeg(data: bytes | memoryview, shrink: int, quality: int, *, has_own_tables: bool) -> bytes | None:
-    """A JPEG of what another JPEG's decoder shrinks it to; no pixel passes libvips.
+def shrink_jpeg(
+    data: bytes | memoryview, shrink: int, target: tuple[int, int], quality: int, *, has_own_tables: bool
+) -> bytes | None:
+    """A JPEG of another one, scaled as by `scale_jpeg`; no pixel passes libvips.
 
     Args:
-        data: without orientation and profile; both sides are multiples of `shrink`.
+        data: without orientation and profile.
 
     Returns:
         None for what libvips shall read or write.
@@ -83,8 +90,12 @@ def shrink_jpeg(data: bytes | memoryview, shrink: int, quality: int, *, has_own_
     decoded = _decode(data, shrink)
     if decoded is None:
         return None
-    decoded.info.clear()  # a comment, which Pillow would write again
-    return _encode(decoded, quality, None, has_own_tables=has_own_tables)
+    if _is_scaled(decoded, shrink, target):
+        decoded.info.clear()  # a comment, which Pillow would write again
+        return _encode(decoded, quality, None, has_own_tables=has_own_tables)
+    mode = decoded.mode
+    pixels = Image.frombuffer(mode, target, _scale(decoded, shrink, target), "raw", mode, 0, 1)
+    return _encode(pixels, quality, None, has_own_tables=has_own_tables)
 
 
 def _decode(data: bytes | memoryview, shrink: int) -> "_Shrunk | None":
@@ -109,6 +120,32 @@ def _decode(data: bytes | memoryview, shrink: int) -> "_Shrunk | None":
     except _REFUSALS:
         return None
     return shrunk
+
+
+def _is_scaled(decoded: "_Shrunk", shrink: int, target: tuple[int, int]) -> bool:
+    """Whether the decoder has left nothing to the filter."""
+    return decoded.encoded_size == (shrink * target[0], shrink * target[1])
+
+
+def _scale(decoded: "_Shrunk", shrink: int, target: tuple[int, int]) -> bytes:
+    pixels = decoded.tobytes()
+    if _is_scaled(decoded, shrink, target):
+        return pixels
+    # What the decoder makes of a side that `shrink` does not divide is a part of a pixel too long.
+    part = decoded.encoded_size[0] / shrink, decoded.encoded_size[1] / shrink
+    return resize_pixels(pixels, len(decoded.getbands()), decoded.size, part, target)
+
+
+def _as_libvips(decoded: "_Shrunk", pixels: bytes, size: tuple[int, int]) -> Any:
+    # Of three bands of bytes libvips makes sRGB, of one grey.
+    image = pyvips.Image.new_from_memory(pixels, *size, len(decoded.getbands()), "uchar")
+    # `copy_memory` of an image over bytes is one over the same bytes, which it does not keep alive. That of a
+    # copy has bytes of its own.
+    image = image.copy()
+    profile = decoded.info.get("icc_profile")
+    if profile:
+        image.set_type(pyvips.GValue.blob_type, "icc-profile-data", profile)
+    return image
 
 
 def _encode(pixels: Image.Image, quality: int, profile: bytes | None, *, has_own_tables: bool) -> bytes:

@@ -188,14 +188,25 @@ def _fitted_small(checked: CheckedImage, side_px: int) -> Any:
 
 
 def _shrink_jpeg(checked: CheckedImage, target: Size, shrink: int) -> Any:
-    """A smaller JPEG of RGB or grey, most of the way by its decoder, the rest by libvips' filter."""
+    """A smaller JPEG of RGB or grey, most of the way by its decoder, the rest by a filter."""
     header = checked.header
     size = header.size
     if header.orientation >= 5:  # the first row is a side
         size, target = Size(size.height, size.width), Size(target.height, target.width)
     frame = checked.frame
-    if frame is None or frame.shrink > shrink:
-        frame = DecodedFrame(checked.open_shrunk(shrink), shrink)
+    if frame is not None and frame.shrink <= shrink:
+        image = _filter(frame, size, target)
+    else:
+        image = checked.scale_jpeg(shrink, target)
+        if image is None:
+            image = _filter(DecodedFrame(checked.open_shrunk(shrink), shrink), size, target)
+    if not header.is_srgb:  # as late as here there are few pixels to convert
+        image = image.icc_transform("srgb", embedded=True, input_profile="srgb")
+    return image if header.orientation == 1 else image.copy_memory().autorot()
+
+
+def _filter(frame: DecodedFrame, size: Size, target: Size) -> Any:
+    """A frame of an image of `size` in another size, by libvips, which makes only what is wanted of it."""
     image = frame.image
     across = size.width / frame.shrink / target.width
     down = size.height / frame.shrink / target.height
@@ -205,22 +216,22 @@ def _shrink_jpeg(checked: CheckedImage, target: Size, shrink: int) -> Any:
         if right or bottom:
             image = image.embed(0, 0, image.width + right, image.height + bottom, extend="copy")
         image = image.reduce(across, down).crop(0, 0, target.width, target.height)
-    if not header.is_srgb:  # as late as here there are few pixels to convert
-        image = image.icc_transform("srgb", embedded=True, input_profile="srgb")
-    return image if header.orientation == 1 else image.copy_memory().autorot()
+    return image
 
 
 def _shrink_alone(checked: CheckedImage, layout: Layout, format_: Format, quality: int) -> bytes | None:
-    """A JPEG of which only the source's decoder makes pixels; None where there is more to do."""
+    """A smaller JPEG of a whole one, which needs no libvips; None where there is more to do."""
     header, size = checked.header, layout.scaled
     is_whole = layout.cut == Box(0, 0, header.size.width, header.size.height) and layout.result == size
     is_plain = header.type == "image/jpeg" and header.is_srgb and header.orientation == 1
     if format_ is not Format.JPEG or not is_whole or not is_plain or checked.frame is not None:
         return None
-    shrink = jpeg_shrink(header.size.width / size.width, is_fast=checked.shrinks_fast)
-    if shrink == 1 or Size(shrink * size.width, shrink * size.height) != header.size:
+    least = min(header.size.width / size.width, header.size.height / size.height)
+    shrink = jpeg_shrink(least, is_fast=checked.shrinks_fast)
+    if shrink == 1:
         return None
-    return shrink_jpeg(checked.data, shrink, quality, has_own_tables=_has_own_tables(size))
+    target = size.width, size.height
+    return shrink_jpeg(checked.data, shrink, target, quality, has_own_tables=_has_own_tables(size))
 
 
 def _padding(side_px: int, factor: float, wanted_px: int) -> int:
