@@ -50,7 +50,13 @@ async def opened(directory: Path, answer: Answer) -> AsyncIterator[tuple[AsyncCl
     ):
         clock = SystemClock()
         app = ImageApp(
-            Settings(), clock, IdSource(clock), stage.service.get, stage.service.know_purges, stage.usage
+            Settings(),
+            clock,
+            IdSource(clock),
+            stage.service.get,
+            stage.service.find,
+            stage.service.know_purges,
+            stage.usage,
         )
         async with (
             served("images", app) as host,

@@ -109,6 +109,20 @@ class ListedPurges:
         return len(self.purges), [purge for purge in self.purges if purge.number > number]
 
 
+class ListedRules:
+    """The rules of accounts, which are all known."""
+
+    def __init__(self, accounts: Mapping[str, AccountRules]) -> None:
+        self.fresh = accounts.get
+
+    async def get(self, account: str, address: str) -> AccountRules:
+        del address
+        rules = self.fresh(account)
+        if rules is None:
+            raise NotFound("there is no such account")
+        return rules
+
+
 class SummedUsage:
     """Adds up what each account used."""
 
@@ -154,14 +168,7 @@ async def open_stage(
 
     Quotas of accounts are kept in the database `quotas_dsn`, where it is given.
     """
-    rules = {"demo": AccountRules()} if accounts is None else accounts
-
-    async def rules_of(account: str, address: str) -> AccountRules:
-        del address
-        if account not in rules:
-            raise NotFound("there is no such account")
-        return rules[account]
-
+    rules = ListedRules({"demo": AccountRules()} if accounts is None else accounts)
     clock, usage, purges = LateClock(), SummedUsage(), ListedPurges()
     database = await Database.open(quotas_dsn, size=1, timeout_s=5.0) if quotas_dsn else None
     quotas = image_rates(RateBuckets(database), clock) if database else None
@@ -181,7 +188,7 @@ async def open_stage(
     )
     finder = faces or KnownFaces()
     service = ImageService(
-        rules_of,
+        rules,
         MakingRates(LocalRate(clock, per_account), LocalRate(clock, per_address), quotas),
         found,
         pool,

@@ -1,6 +1,7 @@
 """Images over HTTP: paths, queries, headers and statuses, over a real service."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -41,7 +42,14 @@ def run(
             settings = Settings(ingress_key=key)
             clock, service = stage.clock, stage.service
             app = ImageApp(
-                settings, clock, IdSource(clock), service.get, service.know_purges, stage.usage, 30.0
+                settings,
+                clock,
+                IdSource(clock),
+                service.get,
+                service.find,
+                service.know_purges,
+                stage.usage,
+                30.0,
             )
 
             async def get(options: str, url: str | None = None, method: str = "GET", **headers: str) -> Told:
@@ -207,6 +215,121 @@ def test_who_names_a_purge_is_answered_as_if_it_were_known_for_long(tmp_path: Pa
         assert len(upstream.seen) == 2
 
     run(tmp_path, work, key="right")
+
+
+INGRESS = {HEADER: "right public 127.0.0.1"}
+
+
+def plain(url: str, options: str = "w=50", **headers: str) -> bytes:
+    """A request as the ingress hands it on."""
+    sent = {"host": "demo.localhost:8000", "x-request-id": "the-id", **INGRESS, **headers}
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in sent.items())
+    target = f"/api/v2/imgproxy/demo/{options}?url={quote(url, safe='')}"
+    return f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+def test_an_image_in_memory_is_answered_at_once_with_the_same_reply(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        app, usage = get.app, get.stage.usage  # type: ignore[attr-defined]
+        asked = plain(upstream.url())
+        assert app.answer_at_once(asked) is None, "there is nothing yet"
+        assert usage.of == {}, "it is counted by who answers"
+        await get("w=50", x_request_id="the-id", **INGRESS)
+        hit = await get("w=50", x_request_id="the-id", **INGRESS)
+        before = usage.of["demo"]
+        headers, body = app.answer_at_once(asked)
+        assert {name.decode(): value.decode() for name, value in headers} == hit.headers
+        assert (body, hit.headers["x-cache"]) == (hit.body, "HIT")
+        used = usage.of["demo"]
+        counted = used.images - before.images, used.hits - before.hits, used.sent_bytes - before.sent_bytes
+        assert counted == (1, 1, len(body))
+        forwarded, _ = app.answer_at_once(plain(upstream.url(), "w%3D50", x_forwarded_for="192.0.2.1"))
+        assert len(forwarded) == len(headers)
+        app.close()
+        by_server, *at_once = [
+            json.loads(line) for record in caplog.records for line in record.getMessage().splitlines()
+        ][-3:]
+        for line in at_once:
+            assert line.keys() == by_server.keys()
+            of_moment = dict.fromkeys(("time", "durationS"))
+            assert line | of_moment == by_server | of_moment
+
+    with caplog.at_level("INFO", "broker.access"):
+        run(tmp_path, work, key="right")
+
+
+@pytest.mark.parametrize(
+    ("options", "headers"),
+    [
+        ("w=50", {HEADER: "wrong public 127.0.0.1"}),
+        ("w=50", {HEADER: ""}),
+        ("w=50", {"if-none-match": "*"}),
+        ("w=50", {purge_notices.HEADER: write_notice("right", 0)}),
+        ("w=100", {}),
+        ("w=51", {}),
+        ("w=50/more", {}),
+        ("w=50#", {}),
+        ("w=50é", {}),
+    ],
+)
+def test_what_needs_more_than_the_memory_is_not_answered_at_once(
+    tmp_path: Path, options: str, headers: dict[str, str]
+) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        app = get.app  # type: ignore[attr-defined]
+        await get("w=50", **INGRESS)
+        assert app.answer_at_once(plain(upstream.url())) is not None
+        used = get.stage.usage.of["demo"]  # type: ignore[attr-defined]
+        assert app.answer_at_once(plain(upstream.url(), options, **headers)) is None
+        assert app.answer_at_once(plain(upstream.url("/" + 1_024 * "x"))) is None
+        assert get.stage.usage.of["demo"] == used  # type: ignore[attr-defined]
+
+    run(tmp_path, work, key="right")
+
+
+def test_nobody_is_answered_at_once_without_an_ingress(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        await get("w=50")
+        assert get.app.answer_at_once(plain(upstream.url())) is None  # type: ignore[attr-defined]
+
+    run(tmp_path, work)
+
+
+def test_what_was_purged_or_is_old_is_not_answered_at_once(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        stage, asked = get.stage, plain(upstream.url())  # type: ignore[attr-defined]
+        answer = get.app.answer_at_once  # type: ignore[attr-defined]
+        await get("w=50", **INGRESS)
+        stage.purges.add("demo", upstream.url())
+        assert answer(asked) is not None, "nobody has told of the purge yet"
+        await stage.book.catch_up(1)
+        assert answer(asked) is None
+        await get("w=50", **INGRESS)
+        assert answer(asked) is not None
+        stage.clock.later_s += 86_401
+        assert answer(asked) is None
+
+    run(tmp_path, work, key="right")
+
+
+def test_a_signature_is_checked_at_once_too(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        app, clock = get.app, get.stage.clock  # type: ignore[attr-defined]
+        clock.stop(at_second=True)
+        expires = clock.now_ms() // 1_000 + 60
+        path = image_path("demo", "w=50", upstream.url(), signing_key="key", expires=expires)
+        asked = f"GET {path} HTTP/1.1\r\nhost: x\r\n{HEADER}: {INGRESS[HEADER]}\r\n\r\n".encode()
+        await ask(app, "GET", path, headers=INGRESS)
+        headers, _ = app.answer_at_once(asked)
+        assert dict(headers)[b"cache-control"] == b"public, max-age=60, s-maxage=60"
+        assert app.answer_at_once(asked.replace(b"&expires=", b"&expires=0")) is None
+        assert app.answer_at_once(plain(upstream.url())) is None, "it is not signed"
+        clock.later_s = 60
+        assert app.answer_at_once(asked) is None
+
+    run(tmp_path, work, key="right", accounts=SIGNED)
 
 
 def test_overload_is_nothing_to_keep(tmp_path: Path) -> None:

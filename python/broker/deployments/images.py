@@ -72,6 +72,7 @@ class ImagesReplica(Replica):
             clock,
             opened.ids,
             service.get,
+            service.find,
             service.know_purges,
             opened.usage,
             settings.images_timeout_s,
@@ -173,7 +174,7 @@ async def open_service(
     rules = rule_book(ImageRules(database), clock)
     stack.push_async_callback(rules.close)
     service = ImageService(
-        rules.get,
+        rules,
         MakingRates(
             LocalRate(clock, per_account, name="images"),
             LocalRate(clock, per_address, name="images"),

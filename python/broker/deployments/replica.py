@@ -99,7 +99,8 @@ class Replica(ABC):
         self._app = await self.open(self._stack)
         self._stack.callback(self._app.close)
         self._stack.push_async_callback(cancel_and_wait, keep_running("heap", heap.keep_trimmed))
-        serve_directly(self._app, departure, self.prefix)  # Serve starts the replica's server after this
+        # Serve starts the replica's server after this.
+        serve_directly(self._app, departure, self.prefix, self._app.answer_at_once)
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
         gc.set_threshold(_COLLECT_AFTER)
 

@@ -14,7 +14,6 @@ with others (`turns`, `shares`). What is there already is nobody's.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass
@@ -78,6 +77,18 @@ class FaceFinder(Protocol):
         Raises:
             FacesUnavailable: there is no model, or no answer in time.
         """
+        ...
+
+
+class RuleBook(Protocol):
+    """The rules of accounts, as `auth.account_cache.AccountCache` keeps them."""
+
+    def fresh(self, account: str) -> AccountRules | None:
+        """What is known of an account without asking."""
+        ...
+
+    async def get(self, account: str, address: str) -> AccountRules:
+        """The rules of an account, for somebody at an address. Raises NotFound, SlowDown, Unavailable."""
         ...
 
 
@@ -199,7 +210,7 @@ class ImageService:
 
     def __init__(
         self,
-        rules: Callable[[str, str], Awaitable[AccountRules]],
+        rules: RuleBook,
         rates: MakingRates,
         sources: Sources,
         workers: Workers,
@@ -262,33 +273,45 @@ class ImageService:
             Unavailable: too much is asked for at once.
         """
         began_s = self._clock.monotonic_s()
-        rules = await self._rules(asker.account, asker.address)
+        rules = await self._rules.get(asker.account, asker.address)
         try:
             served = await self._get(rules, asker, options_text, url, signature)
         except BrokerError as error:
             self._usage.count_images(asker.account, ImagesUsed(images=1, errors=1))
             IMAGE_SECONDS.observe(self._clock.monotonic_s() - began_s, _outcome(error))
             raise
-        IMAGE_SECONDS.observe(self._clock.monotonic_s() - began_s, "hit" if served.is_hit else "made")
-        self._usage.count_images(asker.account, ImagesUsed(images=1, hits=int(served.is_hit)))
+        self._count_served(asker, served, began_s)
+        return served
+
+    def find(
+        self, asker: Asker, options_text: str, url: str, signature: Signature | None = None
+    ) -> ServedImage | None:
+        """What `get` would answer from the memory of this process; None where it has to wait, or refuses."""
+        began_s = self._clock.monotonic_s()
+        rules = self._rules.fresh(asker.account)
+        if rules is None:
+            return None
+        try:
+            _, key = self._judge(rules, asker.account, options_text, url, signature)
+        except BrokerError:
+            return None
+        served = None if key in self._errors else self._find_in_memory(key, rules)
+        if served is not None:
+            self._count_served(asker, served, began_s)
         return served
 
     async def _get(
         self, rules: AccountRules, asker: Asker, options_text: str, url: str, signature: Signature | None
     ) -> ServedImage:
         account = asker.account
-        if rules.signing_keys:
-            check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
-        options, key = self._check(account, options_text, url, rules)
-        self._purges.require_read()
+        options, key = self._judge(rules, account, options_text, url, signature)
         known = self._errors.get(key)
         if known is not None and known.hosts == rules.hosts and not self._purges.is_gone(known.origin):
             self.counts.errors += 1
             raise copy(known.error)  # one that is raised again and again would gather tracebacks
-        kept = self._memory.get(key)
-        if kept is not None and self._is_fresh(kept[0]) and rules.hosts.allows(kept[0].hops):
-            self.counts.memory_hits += 1
-            return _served(kept, is_hit=True)
+        served = self._find_in_memory(key, rules)
+        if served is not None:
+            return served
         origin = self._purges.origin(account, url)
         # Who asks after a purge, or under other rules, does not get what was begun before.
         return await self._single_flight.run(
@@ -296,6 +319,27 @@ class ImageService:
             lambda: self._load(key, origin, asker, options, url, rules),
             _PERSONAL,
         )
+
+    def _judge(
+        self, rules: AccountRules, account: str, options_text: str, url: str, signature: Signature | None
+    ) -> tuple[Options, str]:
+        """The options and the name of an image that may be asked for. Raises as `get` does."""
+        if rules.signing_keys:
+            check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
+        asked = self._check(account, options_text, url, rules)
+        self._purges.require_read()
+        return asked
+
+    def _find_in_memory(self, key: str, rules: AccountRules) -> ServedImage | None:
+        kept = self._memory.get(key)
+        if kept is None or not self._is_fresh(kept[0]) or not rules.hosts.allows(kept[0].hops):
+            return None
+        self.counts.memory_hits += 1
+        return _served(kept, is_hit=True)
+
+    def _count_served(self, asker: Asker, served: ServedImage, began_s: float) -> None:
+        IMAGE_SECONDS.observe(self._clock.monotonic_s() - began_s, "hit" if served.is_hit else "made")
+        self._usage.count_images(asker.account, ImagesUsed(images=1, hits=int(served.is_hit)))
 
     async def know_purges(self, number: int) -> None:
         """Answer nothing that a stored purge up to this number has removed. Raises Unavailable."""

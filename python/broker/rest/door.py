@@ -23,7 +23,7 @@ from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import HTTP_RESPONSES, Sample
 from broker.rest.access_log import AccessLog
-from broker.rest.asgi import Receive, Send
+from broker.rest.asgi import AnswerAtOnce, Receive, Send
 from broker.rest.callers import Callers, CallOrigin
 from broker.rest.deadlines import Deadlines
 from broker.rest.reply import Exchange
@@ -62,6 +62,9 @@ class Door(ABC):
         self._deadlines = Deadlines(timeout_s or settings.http_timeout_s, clock)
         self._requests = 0  # that are being answered
         self._callers = Callers(settings.ingress_key, TrustedProxies(settings.trusted_proxies))
+
+    answer_at_once: AnswerAtOnce | None = None
+    """What answers the bytes of a request before `__call__` is asked, for a door that has such a thing."""
 
     @abstractmethod
     async def serve(

@@ -91,11 +91,8 @@ class Exchange:
         self, status: int, body: bytes, media_type: str, headers: Iterable[RawHeader] = ()
     ) -> None:
         """Send a reply in one piece."""
-        fixed = [(b"content-length", b"%d" % len(body))] if status not in (204, 304) else []
-        if body:
-            fixed.append((b"content-type", media_type.encode()))
         self._is_over = True
-        await self._send(self._start(status, [*fixed, *headers]))
+        await self._send(self._start(status, _fixed_headers(status, body, media_type, headers)))
         await self._send(self._part(b"" if self._is_head else body, more=False))
 
     async def error(self, error: BrokerError, headers: Iterable[RawHeader] = ()) -> None:
@@ -112,7 +109,7 @@ class Exchange:
         self, body: bytes, media_type: str, etag: str, headers: Iterable[RawHeader]
     ) -> None:
         """Send 200 with what has an ETag, or 304 to a client that has it already."""
-        extra = [(b"etag", etag.encode()), *headers]
+        extra = [etag_header(etag), *headers]
         if _is_known(etag, self._if_none_match):
             await self.whole(304, b"", "", extra)
         else:
@@ -214,13 +211,41 @@ class Exchange:
 
     def _start(self, status: int, headers: list[RawHeader]) -> dict[str, Any]:
         self.status = status
-        headers += EVERY_REPLY
-        headers.append((b"x-request-id", self.request_id.encode()))
+        _complete(headers, self.request_id)
         return {"type": "http.response.start", "status": status, "headers": headers}
 
     def _part(self, body: bytes, *, more: bool) -> dict[str, Any]:
         self.sent_bytes += len(body)
         return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+def etag_header(etag: str) -> RawHeader:
+    """The header of a representation's ETag."""
+    return b"etag", etag.encode()
+
+
+def whole_headers(
+    body: bytes, media_type: str, headers: Iterable[RawHeader], request_id: str
+) -> list[RawHeader]:
+    """All headers of a whole reply with status 200."""
+    lines = _fixed_headers(200, body, media_type, headers)
+    _complete(lines, request_id)
+    return lines
+
+
+def _fixed_headers(
+    status: int, body: bytes, media_type: str, headers: Iterable[RawHeader]
+) -> list[RawHeader]:
+    fixed = [(b"content-length", b"%d" % len(body))] if status not in (204, 304) else []
+    if body:
+        fixed.append((b"content-type", media_type.encode()))
+    return [*fixed, *headers]
+
+
+def _complete(headers: list[RawHeader], request_id: str) -> None:
+    """Add what each reply has."""
+    headers += EVERY_REPLY
+    headers.append((b"x-request-id", request_id.encode()))
 
 
 def _is_known(etag: str, if_none_match: str | None) -> bool:

@@ -392,3 +392,127 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> byt
     length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
     await reader.readexactly(length)
     return head
+
+
+class Memory:
+    """Answers at once what begins with the path `/api/v1/at-once`."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self.running: list[int] = []
+
+    def __call__(self, data: bytes) -> tuple[list[tuple[bytes, bytes]], bytes] | None:
+        if not data.startswith(b"GET /api/v1/at-once"):
+            return None
+        self.running.append(self._replica.get_num_ongoing_requests())
+        return [(b"content-length", b"7")], b"at once"
+
+
+@pytest.fixture
+async def memory(restored: None, replica: Replica) -> Memory:
+    memory = Memory(replica)
+    serve_directly(replica.api, Departure(None, is_joined=False), at_once=memory)
+    return memory
+
+
+@asynccontextmanager
+async def connected(client: httpx.AsyncClient) -> AsyncIterator[tuple[asyncio.StreamReader, Any]]:
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    yield reader, writer
+    writer.close()
+
+
+async def read_reply(reader: asyncio.StreamReader) -> bytes:
+    """The body of a reply with status 200."""
+    async with asyncio.timeout(20):
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        return await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+
+
+AT_ONCE = b"GET /api/v1/at-once HTTP/1.1\r\nhost: x\r\n\r\n"
+OTHER = f"GET {API} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+
+
+async def test_what_is_at_hand_is_answered_between_other_requests(replica: Replica, memory: Memory) -> None:
+    async with serving(replica) as client, connected(client) as (reader, writer):
+        for _ in range(3):
+            for data, body in ((AT_ONCE, b"at once"), (OTHER, b'"by": "us"'), (AT_ONCE, b"at once")):
+                writer.write(data)
+                assert body in await read_reply(reader)
+        assert len(memory.running) == 6
+        assert replica.get_num_ongoing_requests() == 0
+
+
+async def test_requests_of_one_turn_count_until_its_end(replica: Replica, memory: Memory) -> None:
+    async with serving(replica) as client:
+        async with connected(client) as (reader, writer), connected(client) as (other, others):
+            for _ in range(100):  # until both come in one turn
+                writer.write(AT_ONCE)
+                others.write(AT_ONCE)
+                assert (await read_reply(reader), await read_reply(other)) == (b"at once", b"at once")
+                if max(memory.running):
+                    break
+        assert set(memory.running) == {0, 1}
+        assert replica.get_num_ongoing_requests() == 0
+
+
+async def test_nothing_overtakes_a_request_that_is_being_read_or_answered(
+    replica: Replica, memory: Memory
+) -> None:
+    async with serving(replica) as client, connected(client) as (reader, writer):
+        writer.write(f"GET {API}/hold HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        release = await replica.api.held.get()
+        writer.write(AT_ONCE)  # the API answers it, behind the other
+        await asyncio.sleep(0.05)  # a turn of the loop, in which it comes
+        release.set()
+        assert b'"by": "us"' in await read_reply(reader)
+        assert b'"by": "us"' in await read_reply(reader)
+        for part in (
+            f"POST {API}/read HTTP/1.1\r\nhost: x\r\n".encode(),
+            b"content-length: %d\r\n\r\n" % len(AT_ONCE),
+        ):
+            writer.write(part)
+            await asyncio.sleep(0.01)  # so that they come apart
+        await until(lambda: replica.api.reading == 1)
+        writer.write(AT_ONCE)  # a body
+        assert b'"by": "us"' in await read_reply(reader)
+        assert memory.running == []
+        writer.write(AT_ONCE)
+        assert await read_reply(reader) == b"at once"
+
+
+async def test_a_replica_that_is_full_answers_nothing_at_once(replica: Replica, memory: Memory) -> None:
+    async with (
+        serving(replica) as client,
+        connected(client) as (_, full),
+        connected(client) as (_, fuller),
+        connected(client) as (reader, writer),
+    ):
+        for each in (full, fuller):
+            each.write(f"GET {API}/hold HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        held = [await replica.api.held.get() for _ in range(2)]
+        writer.write(AT_ONCE)
+        await asyncio.sleep(0.05)  # a turn of the loop, in which it comes
+        for release in held:
+            release.set()
+        assert b'"by": "serve"' in await read_reply(reader)
+        assert memory.running == []
+        writer.write(AT_ONCE)
+        assert await read_reply(reader) == b"at once"
+
+
+async def test_a_replica_that_leaves_answers_nothing_at_once(
+    restored: None, replica: Replica, memory: Memory
+) -> None:
+    departure = Departure(None, is_joined=False)
+    serve_directly(replica.api, departure, at_once=memory)
+    async with serving(replica) as client, connected(client) as (reader, writer):
+        writer.write(AT_ONCE)
+        assert await read_reply(reader) == b"at once"
+        departure.has_begun = True
+        writer.write(AT_ONCE)
+        async with asyncio.timeout(20):
+            reply = await reader.read()
+        assert b"connection: close" in reply
+        assert b'"by": "us"' in reply

@@ -8,6 +8,9 @@ counters and are the API's otherwise. uvicorn's reading of the client's address 
 own (`broker.rest.callers`). A request's time starts when its body is complete: one that is slow to come takes
 nobody's place, and brings no second replica.
 
+A replica may answer some requests at once, from their bytes, before uvicorn reads them (`answer_at_once`).
+Uvicorn's reading, its task, and the messages of ASGI take longer than an image that is in memory.
+
 Everything else goes Serve's way: other paths, other protocols, and whatever comes while the replica has as
 many requests as it may. So does everything when Serve is not made as this expects, which the log says once.
 On that way too the API alone watches and times its requests.
@@ -15,7 +18,8 @@ On that way too the API alone watches and times its requests.
 Names used: of a replica of Serve `_direct_ingress_asgi`, `_semaphore`, `_metrics_manager` with
 `inc_num_ongoing_requests` and `dec_num_ongoing_requests`, `get_num_ongoing_requests`; `RequestMetadata` and
 `RequestProtocol` of `ray.serve._private.common`, `RequestIdMiddleware` of `ray.serve._private.http_util`;
-uvicorn's `AutoHTTPProtocol`, `ProxyHeadersMiddleware` and `RequestResponseCycle.more_body`; two headers by
+uvicorn's `AutoHTTPProtocol` with what `ImmediateProtocol` uses of it, `ProxyHeadersMiddleware` and
+`RequestResponseCycle.more_body`; two headers by
 which Serve watches no request.
 Probe: `DirectRequests` counts one request that does not exist, when Serve starts the server of a replica.
 Fall-back: everything goes Serve's way, and the log says `requests_go_through_serve`.
@@ -38,7 +42,7 @@ from broker.clock import SystemClock
 from broker.deployments.ray_internals.departures import Departure
 from broker.deployments.ray_internals.joined_writes import JoiningProtocol
 from broker.ids import IdSource
-from broker.rest.asgi import Send
+from broker.rest.asgi import AnswerAtOnce, Send, WholeReply
 from broker.rest.callers import HEADER
 from broker.rest.headers import EVERY_REPLY
 from broker.rest.request import MALFORMED
@@ -62,11 +66,18 @@ _log = logging.getLogger(__name__)
 class DirectRequests:
     """The application of a replica's uvicorn. Belongs to the event loop on which Serve and the API run."""
 
-    def __init__(self, theirs: ProxyHeadersMiddleware, api: App, prefix: str = API_PATHS) -> None:
+    def __init__(
+        self,
+        theirs: ProxyHeadersMiddleware,
+        api: App,
+        prefix: str = API_PATHS,
+        at_once: AnswerAtOnce | None = None,
+    ) -> None:
         """Find Serve's counters behind the application that Serve gave to uvicorn.
 
         Args:
             prefix: of the paths that `api` serves.
+            at_once: what answers some of their requests without `api`.
 
         Raises:
             Exception: of any kind; Serve is not made as expected.
@@ -99,6 +110,8 @@ class DirectRequests:
         self._check(replica.get_num_ongoing_requests)
         self._api = api
         self._prefix = prefix
+        self._at_once = at_once
+        self._answered = 0  # at once, in this turn of the loop
         self._arriving = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -117,6 +130,25 @@ class DirectRequests:
             finally:
                 self._end(self._request)
                 self._leave_place()
+
+    def answer_at_once(self, data: bytes) -> WholeReply | None:
+        """The reply to the bytes of a request that needs no waiting; None for anything else.
+
+        It counts as under way until the end of this turn of the event loop, as long as others of the turn
+        wait for it: a replica that has too many of them is to get a second one.
+        """
+        reply = None if self._at_once is None or self._is_full() else self._at_once(data)
+        if reply is not None:
+            if not self._answered:
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            self._answered += 1
+            self._begin(self._request)
+        return reply
+
+    def _end_turn(self) -> None:
+        answered, self._answered = self._answered, 0
+        for _ in range(answered):
+            self._end(self._request)
 
     async def _serve_with_body(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve a request that takes its place when its body is there, or is answered without."""
@@ -208,10 +240,15 @@ def malformed_reply(request_id: str) -> bytes:
     return b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + body
 
 
-def serve_directly(api: App, departure: Departure, prefix: str = API_PATHS) -> None:
+def serve_directly(
+    api: App, departure: Departure, prefix: str = API_PATHS, at_once: AnswerAtOnce | None = None
+) -> None:
     """Let the HTTP servers that Serve starts in this process from now on hand requests of ours to `api`.
 
     Call it on the event loop on which `api` runs.
+
+    Args:
+        prefix, at_once: see `DirectRequests`.
     """
     loop = asyncio.get_running_loop()
     ids = IdSource(SystemClock())
@@ -221,7 +258,7 @@ def serve_directly(api: App, departure: Departure, prefix: str = API_PATHS) -> N
         try:
             if asyncio.get_running_loop() is not loop:
                 raise RuntimeError("Serve runs the API on another event loop")
-            return DirectRequests(theirs, api, prefix)
+            return DirectRequests(theirs, api, prefix, at_once)
         except Exception as error:  # Serve may have become anything; then requests go its way
             _log.warning("requests_go_through_serve", extra={"cause": repr(error)})
             return through_serve(theirs)
@@ -240,4 +277,33 @@ def serve_directly(api: App, departure: Departure, prefix: str = API_PATHS) -> N
             self.transport.write(malformed_reply(ids.uuid7()))
             self.transport.close()
 
-    auto.AutoHTTPProtocol = DirectProtocol
+    class ImmediateProtocol(DirectProtocol):
+        """The same where some requests are answered at once, which uvicorn then does not see."""
+
+        is_reading = False
+        """Whether a part of a request has come."""
+
+        def data_received(self, data: bytes) -> None:
+            """Answer a request, or hand it to uvicorn."""
+            if not self._is_busy() and isinstance(self.app, DirectRequests):
+                reply = self.app.answer_at_once(data)
+                if reply is not None:
+                    self.write_at_once(reply)
+                    return
+            super().data_received(data)
+
+        def _is_busy(self) -> bool:
+            is_answering = self.cycle is not None and not self.cycle.response_complete
+            return self.is_reading or is_answering or self.flow.write_paused or self.departure.has_begun
+
+        def on_message_begin(self) -> None:
+            """Note that a request has begun."""
+            self.is_reading = True
+            super().on_message_begin()
+
+        def on_message_complete(self) -> None:
+            """Note that it is whole."""
+            self.is_reading = False
+            super().on_message_complete()
+
+    auto.AutoHTTPProtocol = DirectProtocol if at_once is None else ImmediateProtocol

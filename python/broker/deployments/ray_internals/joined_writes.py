@@ -24,6 +24,7 @@ Gain: a fifth of a short request's time for the writes, a sixth for the headers.
 """
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +32,7 @@ from uvicorn.protocols.http import auto
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from broker.deployments.ray_internals.departures import Departure
+from broker.rest.asgi import WholeReply
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Protocol
@@ -122,10 +124,8 @@ class JoinedReply(RequestResponseCycle):
         if self.disconnected:
             return
         self.waiting_for_100_continue = False
-        fixed = _encode(tuple(self.default_headers))
-        whole = b"%b%b%b\r\n\r\n%b" % (STATUS_LINE[start["status"]], fixed, lines, message["body"])
         transport: Any = self.transport
-        transport.write_last(whole)
+        transport.write_last(_whole(start["status"], self.default_headers, lines, message["body"]))
         self.response_complete = True
         self.message_event.set()
         self.on_response()
@@ -140,9 +140,18 @@ class JoinedReply(RequestResponseCycle):
             return None
         if not _UVICORNS.isdisjoint(named) or self.scope["method"] == "HEAD":
             return None
-        lines = _LINES(map(_LINE, headers))
-        is_safe = len(lines.translate(None, _CONTROLS)) == len(lines) - 2 * (len(headers) - 1)
-        return lines if is_safe else None
+        return _safe_lines(headers)
+
+
+def _safe_lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
+    """Headers as they are written; None where one has what no header may have."""
+    lines = _LINES(map(_LINE, headers))
+    is_safe = len(lines.translate(None, _CONTROLS)) == len(lines) - 2 * (len(headers) - 1)
+    return lines if is_safe else None
+
+
+def _whole(status: int, fixed: Iterable[tuple[bytes, bytes]], lines: bytes, body: bytes) -> bytes:
+    return b"%b%b%b\r\n\r\n%b" % (STATUS_LINE[status], _encode(tuple(fixed)), lines, body)
 
 
 @lru_cache(2)  # they change once a second, with the time
@@ -174,6 +183,15 @@ class JoiningProtocol(Protocol):
         if rest and scheme.isalpha():
             authority = rest.partition(b"/")[0].partition(b"?")[0]
             cast("dict[str, Any]", self.scope)["target_host"] = authority
+
+    def write_at_once(self, reply: WholeReply) -> None:
+        """Write a reply to what uvicorn has not seen."""
+        headers, body = reply
+        lines = _safe_lines(headers)
+        assert lines is not None, "the headers are ours"
+        self._unset_keepalive_if_required()  # HAProxy closes what it does not use
+        transport: Any = self.transport
+        transport.write_last(_whole(200, self.server_state.default_headers, lines, body))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
