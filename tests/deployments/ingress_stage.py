@@ -54,6 +54,7 @@ class Replica(ThreadingTCPServer):
         self._doors: list[socket.socket] = []
         self.name = name
         self.seen: list[str] = []
+        self.heads: list[bytes] = []
         self._taken: list[socket.socket] = []
         self.port = int(self.server_address[1])
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -106,13 +107,16 @@ class _Handler(StreamRequestHandler):
         while line := self.rfile.readline():
             _, target, _ = line.decode("latin-1").split(" ")
             headers: dict[str, list[str]] = {}
+            head = line
             while (line := self.rfile.readline()) not in (b"\r\n", b""):
+                head += line
                 name, _, value = line.decode("latin-1").partition(":")
                 headers.setdefault(name.lower(), []).append(value.strip())
             if target == "/-/healthz":
                 self._reply(200, "ok", "")
                 continue
             self.server.seen.append(target)
+            self.server.heads.append(head + line)
             self.rfile.read(int(headers.get("content-length", ["0"])[0]))
             act, _, rest = target[1:].partition("/")
             if act == "drop":

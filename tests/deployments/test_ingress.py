@@ -14,6 +14,7 @@ import pytest
 
 from broker.deployments import ingress_start
 from broker.deployments.ray_internals import haproxy
+from broker.rest.plain_heads import read_plain_head
 from tests import proxy_header
 from tests.deployments.ingress_stage import (
     FRONT_DOOR,
@@ -109,6 +110,30 @@ def test_what_is_no_request_gets_no_other_reply_on_a_kept_connection(
             return
         if reply := read_all(peer):
             assert_ours(reply, 400, "invalid_request")
+
+
+@pytest.mark.parametrize("connection", ["", "Connection: keep-alive\r\n", "Connection: close\r\n"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_get_as_clients_write_it_reaches_replicas_as_a_plain_one(
+    ingress: Ingress, replica: Replica, method: str, connection: str
+) -> None:
+    lines = (
+        f"{method} /Plain?url=http%3A%2F%2Fx HTTP/1.1\r\nHOST:Localhost:1\r\nUser-Agent: A  b: (c)\r\n"
+        f"Accept:  image/avif,*/*;q=0.8 \r\nCookie: a=b; c=d\r\nSec-Fetch-Mode: no-cors\r\n{connection}\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", ingress.port), 20) as peer:
+        peer.sendall(lines.encode())
+        assert peer.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    head = read_plain_head(replica.heads[-1])
+    if method == "HEAD":
+        assert head is None
+        return
+    assert head is not None, replica.heads[-1]
+    assert head.target == b"/Plain?url=http%3A%2F%2Fx"
+    assert head.headers[b"host"] == b"Localhost:1"
+    assert head.headers[b"x-broker-ingress"] == f"{KEY} public 127.0.0.1".encode()
+    assert len(head.headers[b"x-request-id"]) == 36
+    assert head.headers[b"accept"] == b"image/avif,*/*;q=0.8"
 
 
 def test_what_is_refused_in_silence_is_closed_soon(ingress: Ingress) -> None:
