@@ -1,6 +1,5 @@
 """The cache on disk: whole entries or none, a bound, and no trust in what lies there."""
 
-import hashlib
 import os
 import struct
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from broker.images.body_files import digest_of_parts
 from broker.images.disk_cache import DiskCache
 
 
@@ -92,7 +92,7 @@ def test_a_damaged_entry_is_a_miss_removed_and_told(
     tmp_path: Path, digest_of: Callable[[Head], str] | None, opens: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = DiskCache(tmp_path / "cache", 1 << 20, Head, digest_of)
-    cache.write("a", Head(hashlib.sha256(b"body").hexdigest()), b"body")
+    cache.write("a", Head(digest_of_parts([b"body"])), b"body")
     assert body_of(cache, opens) == b"body"
     (file,) = files(tmp_path)
     whole = file.read_bytes()

@@ -13,7 +13,6 @@ slow on purpose takes the places of its own images only.
 """
 
 import asyncio
-import hashlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +31,7 @@ from broker.fetching.errors import UpstreamFailed, UpstreamTimeout
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
 from broker.fetching.network import Hop
 from broker.fetching.urls import parse_url
-from broker.images.body_files import BodyFile
+from broker.images.body_files import BodyFile, digest_of_parts
 from broker.images.disk_cache import DiskCache
 from broker.images.host_rules import HostRules
 from broker.images.key_locks import KeyLocks
@@ -283,11 +282,9 @@ class Sources:
 
     def _take_over(self, wanted: "_Wanted", fetched: Fetched) -> Source:
         """The source of a reply, which is kept. Blocks. Raises Unavailable."""
-        digest = hashlib.sha256()
-        for part in fetched.parts:
-            digest.update(part)
+        digest = digest_of_parts(fetched.parts)
         validators = _validators(fetched.headers)
-        head = SourceHead(digest.hexdigest(), self._now_s(), validators, wanted.origin, fetched.hops)
+        head = SourceHead(digest, self._now_s(), validators, wanted.origin, fetched.hops)
         return self._keep(wanted.key, head, fetched.parts)
 
     async def _fetch(self, wanted: "_Wanted", validators: Mapping[str, str], count: "_Count") -> Fetched:
