@@ -158,8 +158,8 @@ class ImageApp(Door):
             return None
         headers = head.headers
         try:
-            asked = _read_target(head.target)
             caller = self._callers.identify({"headers": tuple(headers.items())}, headers)
+            asked = _read_target(head.target)  # after it, since targets are remembered
         except BrokerError:
             return None
         served = self._find(_asker(asked.account, caller), asked.options, asked.url, asked.signature)
