@@ -22,9 +22,13 @@ class ImageDoor:
     def get(
         self, options: str, path: str = "/a.png", *, url: str = "", method: str = "GET", **headers: str
     ) -> httpx.Response:
-        source = quote(url or self._image_server.url(path), safe="")
+        source = quote(url or self.source(path), safe="")
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         return self._client.request(method, f"/api/v2/imgproxy/demo/{options}?url={source}", headers=sent)
+
+    def source(self, path: str) -> str:
+        """The URL of a path of the images' server."""
+        return self._image_server.url(path)
 
     def pids(self, kind: str) -> set[int]:
         """The processes of a kind that answer a scrape."""
@@ -53,3 +57,23 @@ class ImageDoor:
         first, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         return int(first.split()[1]), headers, body
+
+    def send_all(self, requests: str, methods: list[str]) -> list[tuple[int, dict[str, str], bytes]]:
+        """Send these very bytes at once; what `send` says of the reply to each request, by its method."""
+        replies = []
+        with (
+            socket.create_connection((self._instance.host, self._instance.http_port), 30) as connection,
+            connection.makefile("rb") as reader,
+        ):
+            connection.sendall(requests.encode())
+            for method in methods:
+                status = int(reader.readline().split()[1])
+                headers = {}
+                while line := reader.readline().strip():
+                    name, _, value = line.decode().partition(":")
+                    headers[name.lower()] = value.strip()
+                has_body = method != "HEAD" and status != 304
+                body = reader.read(int(headers["content-length"])) if has_body else b""
+                replies.append((status, headers, body))
+            assert reader.read() == b"", "nothing follows"
+        return replies

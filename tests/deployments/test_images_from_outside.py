@@ -86,6 +86,43 @@ def test_a_forged_word_of_the_ingress_and_other_methods_change_nothing(door: Ima
     assert told[0] == 403, "a body is no one's business"
 
 
+def test_requests_on_one_connection_get_their_own_replies_in_turn(door: ImageDoor) -> None:
+    made = {options: door.get(options, "/b.png?turns") for options in ("w=50", "w=100")}
+    kept = door.get("w=50", "/b.png?turns")
+    assert kept.headers["x-cache"] == "HIT"
+    source = quote(door.source("/b.png?turns"), safe="")
+
+    def request(method: str, options: str, more: str = "", body: str = "") -> str:
+        target = f"/api/v2/imgproxy/demo/{options}?url={source}"
+        return f"{method} {target} HTTP/1.1\r\nHost: demo\r\nX-Request-Id: {next(ids)}\r\n{more}\r\n{body}"
+
+    ids = iter("abcdefghij")
+    forged = "X-Broker-Ingress: x public 192.0.2.1\r\nX-Broker-Purges: 9 x\r\n"
+    hidden = request("GET", "w=100", forged)  # its id is never answered
+    asked = [
+        request("GET", "w=50"),
+        request("GET", "w=100"),
+        request("GET", "w=50", f"Content-Length: {len(hidden)}\r\n", hidden),
+        request(
+            "GET", "w=100", "Transfer-Encoding: chunked\r\n", f"{len(hidden):x}\r\n{hidden}\r\n0\r\n\r\n"
+        ),
+        request("GET", "w=50", f"If-None-Match: {kept.headers['etag']}\r\n"),
+        request("GET", "w=50", forged),
+        request("HEAD", "w=100"),
+        request("GET", "w=51"),
+        request("GET", "w=50", "Connection: close\r\n"),
+    ]
+    replies = door.send_all("".join(asked), [request.split(" ")[0] for request in asked])
+    assert [(status, headers["x-request-id"]) for status, headers, _ in replies] == [
+        *((200, "b"), (200, "c"), (200, "d"), (200, "e"), (304, "f")),
+        *((200, "g"), (200, "h"), (422, "i"), (200, "j")),
+    ]
+    small, large = made["w=50"].content, made["w=100"].content
+    bodies = [body for _, _, body in replies]
+    assert bodies[:7] == [small, large, small, large, b"", small, b""]
+    assert bodies[8] == small
+
+
 def test_svg_and_scripts_never_come_out(door: ImageDoor) -> None:
     for path in ("/page.png", "/vector.png", "/vector.svg", "/document.png"):
         for options in ("-", "f=png", "f=json", "w=50,h=50,fit=face"):
