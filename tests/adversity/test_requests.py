@@ -71,9 +71,8 @@ async def test_callers_of_a_replica_that_is_gone_are_told_the_truth(
         # What the owner waited for is there now: it publishes, and has nobody to say so to.
         await _publish_on(other, free)
         if number == signal.SIGSTOP:
+            # Its own callers wait, or the ingress has given it up and told them; what, is asserted below.
             assert victim.status() == psutil.STATUS_STOPPED, "others go on before it is exchanged"
-            assert not changing.done()
-            assert not reading.done()
             victim.kill()  # as Serve does after some more seconds
         _assert_told(await changing, "outcome_unknown")
         _assert_told(await reading, "unavailable")
