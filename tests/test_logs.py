@@ -123,7 +123,10 @@ def write_many(path: Path, name: str, count: int) -> None:
 
 
 def test_processes_share_a_file_that_is_put_aside_for_all(tmp_path: Path) -> None:
-    """No line is lost, cut or mixed with another, whoever puts the file aside."""
+    """No line is lost, cut or mixed with another, whoever puts the file aside.
+
+    The number of times depends on the machine: while the one who is at it has no processor, others write on.
+    """
     path = tmp_path / "broker.log"
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=write_many, args=(path, f"w{n}", 150)) for n in range(4)]
@@ -132,7 +135,7 @@ def test_processes_share_a_file_that_is_put_aside_for_all(tmp_path: Path) -> Non
     for writer in writers:
         writer.join()
     lines = read_lines(tmp_path)
-    assert len(list(tmp_path.iterdir())) > 2
+    assert path.with_name("broker.log.1").exists()
     for n in range(4):
         assert sorted(line["number"] for line in lines if line["logger"] == f"w{n}") == list(range(150))
 
