@@ -74,9 +74,9 @@ class CountedWorkers(Workers):
         self.had_kept.append(kept is not None and kept.worker is not None)
         return await super().run(job, source, asker, kept, check)
 
-    def _start(self) -> _Worker:
+    async def _start(self) -> _Worker:
         self.started += 1
-        return super()._start()
+        return await super()._start()
 
 
 @dataclass

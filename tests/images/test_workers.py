@@ -253,8 +253,9 @@ def test_a_process_that_does_not_answer_blames_the_moment() -> None:
         workers = open_workers(wall_s=0.001)  # before it has begun
         with pytest.raises(Unavailable, match="too busy"):
             await workers.run(RENDER, as_file(SMALL))
-        assert not children()
+        assert len(children()) == 1  # for the next one
         await workers.close()
+        assert not children()
 
     asyncio.run(ask())
 
@@ -423,6 +424,37 @@ def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
         await workers.close()
         with pytest.raises(Unavailable):
             await first
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_small_image_waits_for_no_room() -> None:
+    async def ask() -> None:
+        workers = open_workers(processes=2, pixels=8 * 2 * 64 * 48)
+        large = asyncio.create_task(workers.run(*slow_job()))
+        await until_at_work()
+        await workers.run(RENDER, as_file(SMALL))
+        assert not large.done()
+        await workers.close()
+        with pytest.raises(Unavailable):
+            await large
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_process_whose_job_is_cancelled_before_it_is_there_is_for_the_next() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        cancelled = asyncio.create_task(workers.run(RENDER, as_file(SMALL)))
+        await asyncio.sleep(0)  # it has its turn
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        before = children()
+        assert len(before) == 1
+        await workers.run(RENDER, as_file(SMALL))
+        assert children() == before
+        await workers.close()
 
     asyncio.run(asyncio.wait_for(ask(), 60))
 

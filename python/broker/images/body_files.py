@@ -9,8 +9,6 @@ entries are never changed in place. What could not be written to disk is in a fi
 import fcntl
 import mmap
 import os
-import socket
-import struct
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -19,7 +17,6 @@ from blake3 import blake3
 
 from broker.errors import Unavailable
 
-_PLACE = struct.Struct(">QQ")
 _AT_ONCE = 512  # parts that one call writes; Linux takes 1,024 (IOV_MAX)
 _COPIED_BYTES = 1 << 20
 """Up to here a source is read instead of mapped: to copy 0.5 MB into memory that a process has already takes
@@ -87,32 +84,22 @@ def write_all(descriptor: int, parts: Sequence[bytes]) -> None:
                 left = left[os.write(descriptor, left) :]
 
 
-def send_body(over: socket.socket, body: BodyFile) -> None:
-    """Pass a file to the process at the other end, which calls `receive_body`. Raises OSError."""
-    socket.send_fds(over, [_PLACE.pack(body.offset, body.size_bytes)], [body.descriptor])
-
-
-def receive_body(over: socket.socket) -> memoryview:
-    """The bytes of a file that was passed; they are mapped for as long as anything refers to them.
+def map_body(descriptor: int, offset: int, size_bytes: int) -> memoryview:
+    """A part of an open file, which is mapped for as long as anything refers to it. Closes the descriptor.
 
     Raises:
-        EOFError: the other end is closed.
         OSError, ValueError: the file cannot be mapped.
     """
-    told, descriptors, _, _ = socket.recv_fds(over, _PLACE.size, 1)
-    if len(told) < _PLACE.size or not descriptors:
-        raise EOFError
-    offset, size_bytes = _PLACE.unpack(told)
     try:
         if not size_bytes:
             return memoryview(b"")
         if size_bytes <= _COPIED_BYTES:
-            return memoryview(os.pread(descriptors[0], size_bytes, offset))
+            return memoryview(os.pread(descriptor, size_bytes, offset))
         # All pages at once: a decoder reads all of them, and each page by itself would be a fault of its own.
         flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_POPULATE", 0)
-        mapped = mmap.mmap(descriptors[0], offset + size_bytes, flags, mmap.PROT_READ)
+        mapped = mmap.mmap(descriptor, offset + size_bytes, flags, mmap.PROT_READ)
     finally:
-        os.close(descriptors[0])
+        os.close(descriptor)
     return memoryview(mapped)[offset:]
 
 

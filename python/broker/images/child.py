@@ -4,8 +4,8 @@ It is forked by `fork_server`. It knows no settings and no secrets, has an empty
 and its memory and the processor time of a job are capped. What it sends back is data in MessagePack, never
 objects: who uses it believes a decoder no more than a stranger.
 
-One job at a time: a `Job`, then the source as an open file (`body_files`), which it maps; it answers how
-many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.
+One job at a time, with its source as an open file, which it maps (`job_messages`). Before it decodes more
+pixels than the job allows it says how many, and waits for leave.
 
 From a preview to the crop that follows it keeps the decoded image (`decoded`), beside other jobs, in a part
 of its memory, and no longer than it has been idle for a while or hears that nobody wants it any more.
@@ -13,23 +13,22 @@ of its memory, and no longer than it has been idle for a while or hears that nob
 
 import ctypes
 import gc
-import os
 import resource
+import select
 import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 
-from broker.images.body_files import receive_body
 from broker.images.decoded import KeptFrames
 from broker.images.decoding import CheckedImage, check_image
 from broker.images.errors import UnprocessableImage
 from broker.images.forks import DecoderConfig
-from broker.images.jobs import Job, JobReply, Planned, send_result
+from broker.images.job_messages import LEAVE, receive_job, send_reply
+from broker.images.jobs import Job, JobReply, Planned
 from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
@@ -43,22 +42,19 @@ _KEPT_FREE_BYTES = 8 << 20
 
 def serve(theirs: socket.socket, config: DecoderConfig) -> None:
     """Work off jobs until the parent closes its end; libvips is open."""
-    connection = Connection(os.dup(theirs.fileno()))
     _enclose(config.memory_bytes)
-    decoder = msgspec.msgpack.Decoder(Job)
     kept = KeptFrames(config.memory_bytes // _KEPT_SHARE)
     gc.freeze()  # what is loaded by now stays, and need not be looked at by each collection
     gc.enable()
     try:
         while True:
-            if kept and not connection.poll(config.kept_idle_s):
+            if kept and not select.select([theirs], [], [], config.kept_idle_s)[0]:
                 kept.forget_all()
-            job = decoder.decode(connection.recv_bytes())
+            job, data = receive_job(theirs)
             kept.forget(job.unwanted)
-            data = receive_body(theirs)
             # setitimer(2): time of all threads, in user and kernel mode. Nobody handles the signal.
             signal.setitimer(signal.ITIMER_PROF, config.job_s)
-            send_result(theirs, _work(connection, job, data, kept, shrinks_fast=config.shrinks_fast))
+            send_reply(theirs, *_work(theirs, job, data, kept, shrinks_fast=config.shrinks_fast))
             signal.setitimer(signal.ITIMER_PROF, 0)
             del data  # until the next job it would keep a file open that nobody else has any more
     except (EOFError, OSError):
@@ -93,14 +89,15 @@ def _enclose(memory_bytes: int) -> None:
 
 
 def _work(
-    connection: Connection, job: Job, data: memoryview, kept: KeptFrames, *, shrinks_fast: bool
-) -> bytes:
-    """Do a job and send its reply; the bytes of the result are still to be sent."""
-    encode = msgspec.msgpack.encode
+    theirs: socket.socket, job: Job, data: memoryview, kept: KeptFrames, *, shrinks_fast: bool
+) -> tuple[JobReply, bytes]:
+    """Do a job: its reply and the bytes of its result."""
     try:
         checked = check_image(data, job.limits, shrinks_fast=shrinks_fast)
-        connection.send_bytes(encode(Planned(checked.header.pixels)))
-        connection.recv_bytes()
+        if checked.header.pixels > job.unasked_pixels:
+            send_reply(theirs, Planned(checked.header.pixels))
+            if theirs.recv(len(LEAVE)) != LEAVE:
+                raise EOFError
         reply, body = _TASKS[job.task](job, checked, kept)
     except UnprocessableImage as error:
         reply, body = JobReply(error.message, error.log_text), b""
@@ -108,8 +105,7 @@ def _work(
         reply, body = JobReply("the image takes too much memory"), b""
     except Exception as error:  # of a library that stumbles over an image; the process is as good as before
         reply, body = JobReply("the image cannot be processed", repr(error)[:500]), b""
-    connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
-    return body
+    return msgspec.structs.replace(reply, memory_bytes=_peak_bytes()), body
 
 
 def _peak_bytes() -> int:

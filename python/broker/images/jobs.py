@@ -1,9 +1,8 @@
-"""The requests and replies of decoder processes (`broker.images.child`).
+"""The requests and replies of decoder processes (`broker.images.child`), whose bytes `job_messages` has.
 
 It is apart from the decoding, so that whoever asks loads no decoder.
 """
 
-import socket
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,10 +10,6 @@ import msgspec
 
 from broker.images.geometry import Face, Size
 from broker.images.options import Format, Options
-
-MAX_RESULT_BYTES = 256 << 20  # an animation of 200 megapixels in GIF stays below
-
-_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +52,7 @@ class Job(msgspec.Struct, frozen=True):
         options: of a preview those of the crop that comes next, for which the process may keep the image.
         number: under which a preview's image is kept, and a crop finds it; None to keep none.
         unwanted: numbers under which nobody will ask any more.
+        unasked_pixels: that may be decoded without asking for room.
     """
 
     task: Literal["render", "preview", "describe"]  # of an animation there is no preview
@@ -65,6 +61,7 @@ class Job(msgspec.Struct, frozen=True):
     faces: tuple[Face, ...] = ()
     number: int | None = None
     unwanted: tuple[int, ...] = ()
+    unasked_pixels: int = 0
 
 
 class Planned(msgspec.Struct, frozen=True, tag=True):
@@ -74,7 +71,7 @@ class Planned(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobReply(msgspec.Struct, frozen=True, tag=True):
-    """What came of a job; the bytes of the result follow.
+    """What came of a job; its result is beside it.
 
     Attributes:
         error: for whoever asked, and `log_text` for operators; None if all went well.
@@ -91,37 +88,3 @@ class JobReply(msgspec.Struct, frozen=True, tag=True):
     is_kept: bool = False
     description: Description | None = None
     memory_bytes: int = 0
-
-
-def send_result(over: socket.socket, body: bytes) -> None:
-    """Send the bytes of a result, which the other end takes by `receive_result`. Blocks. Raises OSError."""
-    over.sendall(len(body).to_bytes(_LENGTH_BYTES, "big"))
-    over.sendall(body)
-
-
-def receive_result(over: socket.socket, most_bytes: int) -> bytes:
-    """The bytes of a result; blocks until all are there.
-
-    The kernel puts them together. `Connection` does so in Python, for which 0.9 MB of pixels took 1.3 ms of
-    CPU instead of 0.13 (medians of 200, in turns).
-
-    Raises:
-        EOFError: the other end is closed.
-        OSError: they are more than `most_bytes`, or the socket fails.
-    """
-    size = int.from_bytes(_receive(over, _LENGTH_BYTES), "big")
-    if size > most_bytes:
-        raise OSError("the result is too long")
-    return _receive(over, size)
-
-
-def _receive(over: socket.socket, size: int) -> bytes:
-    """So many bytes; a signal may cut a wait short, so there may be several."""
-    parts: list[bytes] = []
-    while size:
-        part = over.recv(size, socket.MSG_WAITALL)
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -13,33 +13,34 @@ if no other process is free. If it is busy when the crop comes, or has ended, an
 
 Jobs of accounts and addresses take turns (`turns`), and beyond their share of those that may wait callers
 are refused at once. Admission goes by pixels: a process says how many it is going to decode, and waits until
-the running jobs leave room for them.
+the running jobs leave room for them. Small images need not wait: room is set aside for one in each process.
+
+All of it belongs to one event loop, which talks to the processes itself: a thread for each job would wait for
+the interpreter at each message. Starts and ends of processes block, so they are in threads.
 """
 
 import asyncio
 import logging
-import os
 import signal
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing.connection import Connection
 
 import msgspec
 
 from broker.concurrency.shares import NOBODY, Asker, Shares
 from broker.concurrency.turns import Turns
 from broker.errors import Unavailable
-from broker.images.body_files import BodyFile, send_body
+from broker.images.body_files import BodyFile
 from broker.images.errors import DecoderEnded, TooCostly, UnprocessableImage
 from broker.images.forks import DecoderConfig, DecoderForks, ForkedDecoder
-from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned, receive_result
+from broker.images.job_messages import LEAVE, ReplyReader, send_job
+from broker.images.jobs import Job, JobReply, Planned
 
-_MESSAGE_BYTES = 64 << 10
+_UNASKED_SHARE = 8
+"""The part of the room, one of so many, that is set aside for small images."""
 _BUSY_S = 10  # until a machine that gives decoders no time is asked again
 _EXIT_S = 1.0  # from the end of a connection to that of its process
 
@@ -111,12 +112,11 @@ class Workers:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._threads = ThreadPoolExecutor(config.processes, thread_name_prefix="images")
-        self._room = _Room(config.pixels)
+        self._unasked_pixels = config.pixels // (_UNASKED_SHARE * config.processes)
+        self._room = _Room(config.pixels - self._unasked_pixels * config.processes)
         self._forks = DecoderForks(
             DecoderConfig(config.memory_bytes, config.job_s, config.kept_idle_s, config.shrinks_fast)
         )
-        self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._started: set[_Worker] = set()
         self._is_closed = False
@@ -159,176 +159,177 @@ class Workers:
             if self._is_closed:
                 raise _stopping()
             check()
-            return await self._run_in_time(job, source, kept)
+            job = msgspec.structs.replace(job, unasked_pixels=self._unasked_pixels)
+            try:
+                async with asyncio.timeout(self._config.wall_s):
+                    return await self._run(job, source, kept)
+            except TimeoutError:
+                raise Unavailable(
+                    "the server is too busy to process the image",
+                    retry_after_s=_BUSY_S,
+                    log_text=f"a decoder was not done within {self._config.wall_s:g} s",
+                ) from None
 
     async def warm(self) -> None:
         """Start a process, unless one waits, so that the next job need not wait for it."""
         with suppress(Unavailable):
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._warm)
+            await self._give_back(await self._take(), is_usable=True)
 
     async def close(self) -> None:
         """End all processes."""
-        with self._lock:
-            self._is_closed = True
-            started = list(self._started)
+        self._is_closed = True
+        started = list(self._started)
         for worker in started:
-            worker.kill()
+            worker.kill()  # a job that it has ends with it
         await asyncio.to_thread(self._forks.close)
-        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         for worker in self._idle:
-            worker.end()
+            await self._end(worker)
+        self._idle.clear()
+        for worker in started:
+            await worker.has_ended.wait()
 
-    async def _run_in_time(
-        self, job: Job, source: BodyFile, kept: KeptImage | None
-    ) -> tuple[JobReply, bytes]:
-        """Run a job in a thread. It has ended, and with it its place is free, when this returns."""
-        loop = asyncio.get_running_loop()
-        cancellation = _Cancellation(self._room)
-        done = loop.run_in_executor(self._threads, self._run, job, source, cancellation, kept)
-        timer = loop.call_later(self._config.wall_s, cancellation.end)
+    async def _run(self, job: Job, source: BodyFile, kept: KeptImage | None) -> tuple[JobReply, bytes]:
         try:
-            return await asyncio.shield(done)
-        except asyncio.CancelledError:
-            cancellation.end()
-            await asyncio.gather(done, return_exceptions=True)
-            raise
-        finally:
-            timer.cancel()
-            del done  # else an error, whose traceback has this frame, would hold itself and the image
-
-    def _run(
-        self, job: Job, source: BodyFile, cancellation: "_Cancellation", kept: KeptImage | None
-    ) -> tuple[JobReply, bytes]:
-        try:
-            return self._try(
-                self._take(None if kept is None else kept.worker), job, source, cancellation, kept
-            )
+            worker = await self._take(None if kept is None else kept.worker)
+            return await self._try(worker, job, source, kept)
         except _Crashed as crashed:
             _log.warning("decoder_crashed", extra={"reason": crashed.reason})
         try:
-            return self._try(self._start(), job, source, cancellation, kept)
+            return await self._try(await self._start(), job, source, kept)
         except _Crashed as crashed:
             raise DecoderEnded("the image cannot be processed", log_text=crashed.reason) from crashed
 
-    def _try(
-        self,
-        worker: "_Worker",
-        job: Job,
-        source: BodyFile,
-        cancellation: "_Cancellation",
-        kept: KeptImage | None,
+    async def _try(
+        self, worker: "_Worker", job: Job, source: BodyFile, kept: KeptImage | None
     ) -> tuple[JobReply, bytes]:
         """Run a job in a process, which this gives back. Raises _Crashed."""
         is_usable = False
         try:
-            with cancellation.holding(worker):
-                reply, body = worker.run(job, source, self._room, cancellation)
-            is_usable = not cancellation.is_ended and not worker.is_spent(reply)
+            reply, body = await worker.run(job, source, self._room)
+            is_usable = not worker.is_spent(reply)
             if kept is not None:
                 kept.move_to(worker if reply.is_kept else None)
         except (EOFError, OSError, msgspec.DecodeError) as error:
             if self._is_closed:
                 raise _stopping() from None
-            if cancellation.is_ended:
-                raise Unavailable(
-                    "the server is too busy to process the image",
-                    retry_after_s=_BUSY_S,
-                    log_text=f"a decoder was not done within {self._config.wall_s:g} s",
-                ) from error
-            if worker.has_taken_too_long():
+            if await asyncio.to_thread(worker.has_taken_too_long):
                 text = f"its process took more than {self._config.job_s:g} s of processor time"
                 raise TooCostly(
                     "the image takes too long to process; a smaller size or another format may be possible",
                     log_text=text,
                 ) from error
-            self._forks.exchange(worker.process)
+            await asyncio.to_thread(self._forks.exchange, worker.process)
             raise _Crashed(f"its process ended: {error!r}") from error
         finally:
-            self._give_back(worker, is_usable=is_usable)
+            await self._give_back(worker, is_usable=is_usable)
         if reply.error is not None:
             raise UnprocessableImage(reply.error, log_text=reply.log_text)
         return reply, body
 
-    def _warm(self) -> None:
-        self._give_back(self._take(), is_usable=True)
-
-    def _take(self, wanted: "_Worker | None" = None) -> "_Worker":
+    async def _take(self, wanted: "_Worker | None" = None) -> "_Worker":
         """A process that is free, the one that is wanted if it is, or a new one. Raises Unavailable."""
-        with self._lock:
-            if self._is_closed:
-                raise _stopping()
-            if wanted in self._idle:  # comes next
-                self._idle.remove(wanted)
-                self._idle.append(wanted)
-            while self._idle:
-                worker = self._idle.pop()
-                if worker.is_alive():
-                    return worker
-                # A machine short of memory has ended it; no image is to blame.
-                self._started.discard(worker)
-                worker.end()
-        return self._start()
+        if self._is_closed:
+            raise _stopping()
+        if wanted in self._idle:  # comes next
+            self._idle.remove(wanted)
+            self._idle.append(wanted)
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive():
+                return worker
+            await self._end(worker)  # a machine short of memory has ended it; no image is to blame
+        return await self._start()
 
-    def _start(self) -> "_Worker":
+    async def _start(self) -> "_Worker":
         """A new process. Raises Unavailable."""
+        forking = asyncio.get_running_loop().run_in_executor(None, self._forks.fork)
         try:
-            worker = _Worker(self._forks.fork(), self._config)
+            process = await asyncio.shield(forking)
         except OSError as error:
+            if self._is_closed:
+                raise _stopping() from None
             raise Unavailable(
                 "no decoder process is available", retry_after_s=1, log_text=repr(error)
             ) from error
-        with self._lock:
-            if not self._is_closed:
-                self._started.add(worker)
-                return worker
-        worker.end()
-        raise _stopping()
+        except asyncio.CancelledError:
+            forking.add_done_callback(self._keep_forked)
+            await asyncio.wait([forking])  # until then the job has its place, and no other is forked for it
+            raise
+        worker = self._add(process)
+        if self._is_closed:
+            await self._end(worker)
+            raise _stopping()
+        return worker
 
-    def _give_back(self, worker: "_Worker", *, is_usable: bool) -> None:
-        with self._lock:
-            if is_usable and not self._is_closed:
-                # The last one is taken first; who keeps an image had better be free when its crop comes.
-                self._idle.insert(0 if worker.is_keeping else len(self._idle), worker)
-                return
-            self._started.discard(worker)
-        worker.end()
+    def _keep_forked(self, forking: "asyncio.Future[ForkedDecoder]") -> None:
+        """Keep a process for the next job whose own job was cancelled."""
+        if forking.cancelled() or forking.exception() is not None:
+            return
+        if self._is_closed:
+            forking.result().kill()
+        else:
+            self._idle.append(self._add(forking.result()))
+
+    def _add(self, process: ForkedDecoder) -> "_Worker":
+        worker = _Worker(process, self._config)
+        self._started.add(worker)
+        return worker
+
+    async def _give_back(self, worker: "_Worker", *, is_usable: bool) -> None:
+        if is_usable and not self._is_closed:
+            # The last one is taken first; who keeps an image had better be free when its crop comes.
+            self._idle.insert(0 if worker.is_keeping else len(self._idle), worker)
+        else:
+            await self._end(worker)
+
+    async def _end(self, worker: "_Worker") -> None:
+        """End a process. Where this is cancelled that goes on in its thread."""
+        worker.kill()
+        ending = asyncio.get_running_loop().run_in_executor(None, worker.process.end)
+        ending.add_done_callback(lambda _: self._note_end(worker))
+        await asyncio.shield(ending)
+
+    def _note_end(self, worker: "_Worker") -> None:
+        self._started.discard(worker)
+        worker.has_ended.set()
 
 
 class _Worker:
-    """One process and the connection to it. Used by one thread at a time; `kill` by any."""
+    """One process and the connection to it, for one job at a time."""
 
     def __init__(self, process: ForkedDecoder, config: WorkerConfig) -> None:
         self.process = process
+        self.has_ended = asyncio.Event()
+        self.is_keeping = False  # the image of its last job
         self._config = config
         self._jobs = 0
-        self.is_keeping = False  # the image of its last job
-        self._unwanted: deque[int] = deque()  # numbers of images that it may keep and nobody will ask for
+        self._unwanted: list[int] = []  # numbers of images that it may keep and nobody will ask for
         self._socket = process.connection
-        self._connection: Connection[bytes, bytes] = Connection(os.dup(self._socket.fileno()))
+        self._socket.setblocking(False)
 
-    def run(
-        self, job: Job, source: BodyFile, room: "_Room", cancellation: "_Cancellation"
-    ) -> tuple[JobReply, bytes]:
-        """The reply and the result. The process may hang at any line; then `kill` is what goes on.
+    async def run(self, job: Job, source: BodyFile, room: "_Room") -> tuple[JobReply, bytes]:
+        """The reply and the result. Where this is cancelled the process is of no use any more.
 
         Raises:
             EOFError, OSError, DecodeError: it died, was ended, or says what it may not.
         """
         self._jobs += 1
-        unwanted = tuple(self._unwanted.popleft() for _ in range(len(self._unwanted)))
-        self._connection.send_bytes(msgspec.msgpack.encode(msgspec.structs.replace(job, unwanted=unwanted)))
-        send_body(self._socket, source)
-        said = msgspec.msgpack.decode(self._receive(), type=Planned | JobReply)
-        if isinstance(said, JobReply):
-            return said, receive_result(self._socket, 0)
-        with room.taken(said.pixels, cancellation):
-            self._connection.send_bytes(b"")
-            reply = msgspec.msgpack.decode(self._receive(), type=JobReply)
-            self.is_keeping = reply.is_kept
-            return reply, receive_result(self._socket, MAX_RESULT_BYTES)
+        unwanted, self._unwanted = tuple(self._unwanted), []
+        left = send_job(self._socket, msgspec.structs.replace(job, unwanted=unwanted), source)
+        if left:
+            await asyncio.get_running_loop().sock_sendall(self._socket, left)
+        said, body = await self._receive()
+        if isinstance(said, Planned):
+            async with room.taken(said.pixels):
+                await asyncio.get_running_loop().sock_sendall(self._socket, LEAVE)
+                said, body = await self._receive()
+        if isinstance(said, Planned):
+            raise OSError("leave was asked for twice")
+        self.is_keeping = said.is_kept
+        return said, body
 
     def forget(self, number: int) -> None:
-        """Have the process keep this image no longer than until its next job. For any thread."""
+        """Have the process keep this image no longer than until its next job."""
         self._unwanted.append(number)
 
     def is_alive(self) -> bool:
@@ -347,13 +348,12 @@ class _Worker:
         """End the process at once; whoever waits for it gets EOFError."""
         self.process.kill()
 
-    def end(self) -> None:
-        """End the process and forget it."""
-        self._connection.close()
-        self.process.end()
-
-    def _receive(self) -> bytes:
-        return self._connection.recv_bytes(_MESSAGE_BYTES)
+    async def _receive(self) -> tuple[Planned | JobReply, bytes]:
+        loop, reader = asyncio.get_running_loop(), ReplyReader()
+        while True:
+            said = reader.feed(await loop.sock_recv(self._socket, reader.wanted_bytes))
+            if said is not None:
+                return said
 
 
 class _Crashed(Exception):
@@ -369,65 +369,38 @@ class _Room:
 
     def __init__(self, pixels: int) -> None:
         self._size = self._free = pixels
-        self._queue: deque[object] = deque()
-        self._changed = threading.Condition()
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    @contextmanager
-    def taken(self, pixels: int, cancellation: "_Cancellation") -> Iterator[None]:
-        """Hold room for `pixels`, or all of it for a larger image. Raises TimeoutError once it is ended."""
-        pixels, me = min(max(pixels, 0), self._size), object()
-        with self._changed:
-            self._queue.append(me)
-            self._changed.wait_for(
-                lambda: cancellation.is_ended or (self._queue[0] is me and self._free >= pixels)
-            )
-            self._queue.remove(me)
-            self._changed.notify_all()
-            if cancellation.is_ended:
-                raise TimeoutError
-            self._free -= pixels
+    @asynccontextmanager
+    async def taken(self, pixels: int) -> AsyncIterator[None]:
+        """Hold room for `pixels`, or all of it for a larger image. Safe to cancel."""
+        pixels = min(max(pixels, 0), self._size)
+        given = asyncio.get_running_loop().create_future()
+        self._queue.append((pixels, given))
+        self._give()
+        try:
+            await given
+        except asyncio.CancelledError:
+            if given.cancelled():
+                self._give()  # to those behind
+            else:
+                self._take_back(pixels)
+            raise
         try:
             yield
         finally:
-            with self._changed:
-                self._free += pixels
-                self._changed.notify_all()
+            self._take_back(pixels)
 
-    def wake(self) -> None:
-        """Let all who wait look again."""
-        with self._changed:
-            self._changed.notify_all()
+    def _take_back(self, pixels: int) -> None:
+        self._free += pixels
+        self._give()
 
-
-class _Cancellation:
-    """What ends a job from outside, once. Safe for any threads."""
-
-    def __init__(self, room: _Room) -> None:
-        self._room = room
-        self._lock = threading.Lock()
-        self._worker: _Worker | None = None
-        self.is_ended = False
-
-    @contextmanager
-    def holding(self, worker: _Worker) -> Iterator[None]:
-        """Meanwhile `end` ends this process, which is no other job's yet. Raises TimeoutError after `end`."""
-        with self._lock:
-            if self.is_ended:
-                raise TimeoutError
-            self._worker = worker
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._worker = None
-
-    def end(self) -> None:
-        """End the process that has the job, and its waiting for room."""
-        with self._lock:
-            self.is_ended = True
-            if self._worker is not None:
-                self._worker.kill()
-        self._room.wake()
+    def _give(self) -> None:
+        while self._queue and (self._queue[0][0] <= self._free or self._queue[0][1].cancelled()):
+            pixels, given = self._queue.popleft()
+            if not given.cancelled():
+                self._free -= pixels
+                given.set_result(None)
 
 
 def _stopping() -> Unavailable:
