@@ -171,13 +171,13 @@ class DiskCache(Generic[HeadT]):
         """Remove what was not used for longest until the bound is kept, and what dead processes left."""
         self._written_bytes = 0
         now, found = time.time(), []  # files have the wall clock's time, and only their order matters
-        for path in self._directory.glob("*/*"):
+        for file in self._files():
             with suppress(OSError):
-                status = path.stat()
-                if path.suffix != _PARTIAL:
-                    found.append((status.st_mtime, status.st_size, path))
+                status = file.stat(follow_symlinks=False)
+                if not file.name.endswith(_PARTIAL):
+                    found.append((status.st_mtime, status.st_size, file.path))
                 elif status.st_mtime < now - _ABANDONED_S:
-                    path.unlink()
+                    Path(file).unlink()
         size_bytes, removed = sum(size for _, size, _ in found), 0
         wanted = self._max_bytes - self._max_bytes // _SWEEP_SHARE
         if size_bytes > self._max_bytes:
@@ -185,7 +185,7 @@ class DiskCache(Generic[HeadT]):
                 if size_bytes <= wanted:
                     break
                 with suppress(OSError):
-                    path.unlink()
+                    Path(path).unlink()
                     size_bytes -= size
                     removed += 1
         return Swept(len(found) - removed, size_bytes, removed)
@@ -193,16 +193,16 @@ class DiskCache(Generic[HeadT]):
     def clear(self) -> int:
         """Remove all entries; returns how many there were."""
         removed = 0
-        for path in self._directory.glob("*/*"):
+        for file in self._files():
             with suppress(OSError):
-                path.unlink()
+                Path(file).unlink()
                 removed += 1
         return removed
 
     def remove_where(self, is_gone: Callable[[HeadT], bool]) -> int:
         """Remove the entries whose heads say so; returns how many. Reads the head of every entry."""
         removed = 0
-        for path in self._directory.glob("*/*"):
+        for path in map(Path, self._files()):
             if path.suffix == _PARTIAL:
                 continue
             with suppress(OSError, _OtherFormat):
@@ -216,6 +216,13 @@ class DiskCache(Generic[HeadT]):
                     path.unlink()
                     removed += 1
         return removed
+
+    def _files(self) -> "Iterator[os.DirEntry[str]]":
+        """All files. A sweep looks at thousands, which takes half as long without a `Path` for each."""
+        with os.scandir(self._directory) as directories:
+            for directory in directories:
+                with suppress(OSError), os.scandir(directory) as files:
+                    yield from files
 
     def _find(
         self,
