@@ -20,6 +20,7 @@ import asyncio, contextlib, os, pathlib, random, signal, subprocess, sys
 from broker.deployments.ray_internals import fork_server
 scratch = pathlib.Path(sys.argv[1])
 first_server = fork_server.import_and_fork(scratch / fork_server.SOCKET)
+shared = set(sys.modules)
 from broker.deployments.ray_internals import ray_cluster
 local = ray_cluster.start_local(scratch, scratch / "log", first_server)
 ray_cluster.connect_local(local)
@@ -49,6 +50,9 @@ class Worker:
 
     def chance(self):
         return random.random(), ray.NodeID.from_random().hex()
+
+    def modules(self):
+        return set(sys.modules)
 
     def child(self):
         return subprocess.run(["true"]).returncode
@@ -81,6 +85,8 @@ assert server == first_server.pid
 assert b"fork_server" in pathlib.Path(f"/proc/{server}/cmdline").read_bytes()
 drawn = ray.get([worker.chance.remote() for worker in workers])
 assert all(len(set(each)) == 2 for each in zip(*drawn)), drawn
+own = ray.get(workers[0].modules.remote()) - shared
+assert not own, f"each worker loads for itself {sorted(own)}"
 assert ray.get(workers[0].child.remote()) == 0
 assert len(helpers()) == 2, helpers()
 assert ray.get(read.options(runtime_env={"env_vars": {"GREETING": "hello"}}).remote(), timeout=60) == "hello"

@@ -56,19 +56,36 @@ from broker import timers
 from broker.deployments.ray_internals import fork_client, ingress_restart, serve_clock, serve_pace
 
 _MODULES = (
+    # What libraries load with the first use of something.
+    "anyio._backends._asyncio",
+    "cryptography.hazmat.backends.openssl.backend",
+    "jinja2",
+    "pydantic._internal._dataclasses",
+    "pydantic.v1",
+    "ray._common.pydantic_compat",
+    "ray._private.arrow_serialization",
+    "ray._private.authentication.grpc_authentication_client_interceptor",
+    "ray._private.authentication.grpc_authentication_server_interceptor",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.websockets.auto",
+    # What workers are, and what our own code loads when it starts.
     "ray._private.workers.default_worker",
     "ray.serve._private.controller",
     "ray.serve._private.haproxy",
     "ray.serve._private.proxy",
     "ray.serve._private.replica",
     "broker.voting.counting.actor",
+    "broker.voting.counting.counter",
     "broker.deployments.compose",
+    "broker.deployments.connect_door",
     "broker.deployments.faces",
+    "broker.deployments.gateway_watch",
     "broker.deployments.gateways",
     "broker.deployments.health",
     "broker.deployments.images",
     "broker.deployments.node_address",
     "broker.deployments.ray_internals.replica_listeners",
+    "broker.deployments.relaying",
     "broker.deployments.serve_app",
     "broker.gateway.gateway",
     "broker.images.account_rules",
@@ -76,8 +93,11 @@ _MODULES = (
     "broker.resources.catalogue",
     "broker.owners.actor",
     "broker.owners.linked_feed",
+    "broker.owners.owner",
+    "broker.owners.relay",
     "broker.rest.app",
     "broker.rest.images",
+    "broker.rpc.listener",
     "broker.storage.image_rules",
 )
 SOCKET = "fork"
