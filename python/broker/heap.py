@@ -5,7 +5,6 @@ as large as its largest burst of work has made it. malloc_trim(3) gives the free
 Where the C library has no such function nothing changes.
 """
 
-import asyncio
 import ctypes
 import resource
 from pathlib import Path
@@ -17,20 +16,26 @@ _GROWN_BYTES = 32 << 20
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
+def trim() -> None:
+    """Give free memory back. Blocks."""
+    if _trim is not None:
+        _trim(0)
+
+
 async def keep_trimmed(every_s: float = EVERY_S) -> None:
     """Give free memory back for as long as this runs, whenever the process is larger than it needs to be.
 
     What it needs is taken to be the least that it has held at any of these times. A process whose needs have
     grown since is trimmed each time: with 3,000 cached results in its heap that takes half a millisecond.
     """
-    if _trim is None:
-        return
+    import asyncio  # Not above: decoders, which come here too, have no event loop.
+
     least = _private_bytes()
     while True:
         await asyncio.sleep(every_s)
         held = _private_bytes()
         if held > least + _GROWN_BYTES:
-            await asyncio.to_thread(_trim, 0)
+            await asyncio.to_thread(trim)
             held = _private_bytes()
         least = min(least, held)
 

@@ -17,6 +17,27 @@ from tests.images.decoder_processes import decoders_of, fork_servers_of
 
 CONFIG = DecoderConfig(memory_bytes=1 << 30, job_s=10.0, kept_idle_s=10.0, shrinks_fast=True)
 
+FIRST_IMAGES = """
+import sys
+from broker.images import fork_server
+fork_server.load()
+shared = set(sys.modules)
+import pyvips
+from broker.images.decoding import check_image
+from broker.images.jobs import DecodeLimits
+from broker.images.options import parse_options
+from broker.images.rendering import preview, render
+image = pyvips.Image.black(400, 300, bands=3).copy(interpretation="srgb")
+image.set_type(pyvips.GValue.gstr_type, "exif-ifd0-Artist", "somebody")
+for source in ("jpg", "png", "webp", "gif"):
+    data = memoryview(image.write_to_buffer(f".{source}"))
+    for result in ("jpg", "png", "webp", "gif"):
+        checked = check_image(data, DecodeLimits(), shrinks_fast=True)
+        render(checked, parse_options(f"w=100,h=100,fit=crop,f={result}"), ())
+        render(checked, parse_options(f"w=100,f={result}"), ())
+    preview(checked)
+print(*sorted(set(sys.modules) - shared))
+"""
 
 Fork = Callable[[], ForkedDecoder]
 
@@ -66,6 +87,14 @@ def addresses_of(process: psutil.Process) -> set[str]:
 
 def test_what_a_decoder_is_told_comes_back_from_words() -> None:
     assert DecoderConfig.of_words(CONFIG.to_words()) == CONFIG
+
+
+def test_no_decoder_loads_code_for_its_first_images() -> None:
+    """What one loads is memory of its own; they share what is loaded before."""
+    loaded = subprocess.run(
+        [sys.executable, "-c", FIRST_IMAGES], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert loaded.stdout == "\n"
 
 
 def test_decoders_come_from_one_process_until_one_of_them_has_crashed(

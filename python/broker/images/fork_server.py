@@ -12,9 +12,11 @@ import socket
 import sys
 from contextlib import suppress
 
+from broker import heap
 from broker.images import child
 from broker.images.decoding import open_libvips
 from broker.images.forks import LIFE, DecoderConfig
+from broker.images.jpegs import load_pillow
 
 
 class ForkServer:
@@ -92,15 +94,23 @@ def _tell(life: socket.socket, number: int) -> None:
         life.sendall(LIFE.pack(number))
 
 
+def load() -> None:
+    """Load all that decoders need, so that none loads anything for itself, and leave it as it is then."""
+    open_libvips()
+    load_pillow()
+    gc.collect()
+    heap.trim()  # else decoders would find free memory among what they share, and write to it
+    # Looking for garbage would write to all memory, and so end the sharing.
+    gc.disable()
+    gc.freeze()
+
+
 def main() -> None:
     """Serve. Arguments: the socket of requests, and a `DecoderConfig` in words."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     child.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the socket
-    open_libvips()
-    # Looking for garbage would write to all memory, and so end the sharing.
-    gc.disable()
-    gc.freeze()
+    load()
     ForkServer(requests, DecoderConfig.of_words(sys.argv[2:])).run()
 
 

@@ -10,6 +10,7 @@ reads or refuses. That is what has other colours than RGB and grey, what has sev
 bounds, and what is too large to be held whole, as Pillow does and libvips does not.
 """
 
+import importlib
 import io
 from typing import Any
 
@@ -28,6 +29,14 @@ _MOST_SIDE_PX = 65_500  # libjpeg's own limit
 _MODES = {3: "RGB", 1: "L"}
 _FULL_COLOR_FROM = 90  # a quality, from which libvips' encoder does not halve the resolution of colours
 _REFUSALS = (OSError, SyntaxError, ValueError)  # what Pillow raises for an image, truncated or too large
+_LATE_MODULES = ("PIL.ImageOps", "PIL.TiffImagePlugin")  # the second one reads Exif
+
+
+def load_pillow() -> None:
+    """Load what Pillow loads with the first image: 7 MB that the forks of this process then share."""
+    Image.preinit()
+    for name in _LATE_MODULES:
+        importlib.import_module(name)
 
 
 def decode_jpeg(data: bytes | memoryview, shrink: int) -> Any | None:
