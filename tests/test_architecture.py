@@ -58,7 +58,7 @@ def test_no_file_of_a_native_crate_imports_in_a_circle(crate: str) -> None:
         for module, path in modules.items()
         if module and module[0] != "fuzzing" and not module[-1].endswith("_test")
     }
-    assert sum(map(len, imports.values())) > len(imports) / 2, "the imports were not found"
+    assert sum(map(len, imports.values())) > len(imports) / 3, "the imports were not found"
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 

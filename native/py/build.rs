@@ -1,4 +1,4 @@
-//! Stamps the library with the moment at which it is built, which names the build, and with what scales images.
+//! Stamps the library with the moment at which it is built, which names the build, and with what makes images.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs};
@@ -29,8 +29,9 @@ fn main() {
         },
     );
     println!("cargo::rustc-env=BROKER_BUILT_S={seconds}");
-    let filter = locked_version("fast_image_resize");
-    println!("cargo::rustc-env=FILTER=fast_image_resize {filter}");
+    let crates = ["blurhash", "fast_image_resize", "thumbhash"]
+        .map(|name| format!("{name} {}", locked_version(name)));
+    println!("cargo::rustc-env=IMAGE_CRATES={}", crates.join(" "));
 }
 
 /// The version of a package in the lock file.

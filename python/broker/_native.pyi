@@ -1,4 +1,4 @@
-"""The native WebSocket server (sockets, framing, program logs, native subscribe), tallies of answers, and filters.
+"""The native WebSocket server (sockets, framing, program logs, native subscribe), tallies of answers, and what is made of pixels.
 
 Threads of its own run the server's event loops; every method here is quick, may be called from any thread, and
 releases the interpreter while it holds a lock of the native side. What native code cannot decide comes to
@@ -13,25 +13,27 @@ __all__ = [
     "BUILT_S",
     "DELAY_BOUNDS_US",
     "Entry",
-    "FILTER",
     "Gateways",
+    "IMAGE_CRATES",
     "Rates",
     "Server",
     "Tally",
     "Upcall",
+    "blur_hash",
     "check_json",
     "pack_answer",
     "pack_impression",
     "pack_session",
     "pass_json",
     "resize_pixels",
+    "thumb_hash",
 ]
 
 BUILT_S: int
 """When the library was built, seconds since 1970-01-01T00:00:00Z."""
 
-FILTER: str
-"""The name and the version of what `resize_pixels` calls; with another one its results may be others."""
+IMAGE_CRATES: str
+"""Names and versions of the crates that make something of images; with others the results may be others."""
 
 DELAY_BOUNDS_US: tuple[int, ...]
 """Upper bounds of the buckets of `delays` in `Server.stats`, in microseconds."""
@@ -440,4 +442,27 @@ def resize_pixels(
 
     Raises:
         ValueError: there are too few pixels, the part is larger than they are, or a size or the bands are not valid.
+    """
+
+def blur_hash(pixels: bytes, size: tuple[int, int], components: tuple[int, int]) -> str:
+    """A BlurHash (https://github.com/woltapp/blurhash).
+
+    Args:
+        pixels: `(height, width, 4)` uint8 sRGB, row-major; alpha is ignored.
+        size: width and height, each 1 to 100.
+        components: of the hash, across and down, each 1 to 9.
+
+    Raises:
+        ValueError: the pixels do not fit the size, or a number is out of range.
+    """
+
+def thumb_hash(pixels: bytes, size: tuple[int, int]) -> bytes:
+    """A ThumbHash (https://evanw.github.io/thumbhash).
+
+    Args:
+        pixels: `(height, width, 4)` uint8 sRGB and alpha, row-major; colours are not multiplied by alpha.
+        size: width and height, each 1 to 100.
+
+    Raises:
+        ValueError: the pixels do not fit the size, or a side is out of range.
     """

@@ -20,9 +20,6 @@ from broker.images.jobs import DecodeLimits, Description
 from broker.images.service import _body
 from tests.images.samples import animation, gradient, turned
 
-# blurhash reads pixels in a way that Pillow 14 drops.
-pytestmark = pytest.mark.filterwarnings("ignore:Image.Image.getdata:DeprecationWarning")
-
 PAGE = (Path(__file__).parents[2] / "docs" / "images.md").read_text()
 LIMITS = DecodeLimits()
 

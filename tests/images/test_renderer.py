@@ -10,7 +10,7 @@ import pytest
 import pyvips
 
 from broker import images
-from broker._native import FILTER
+from broker._native import IMAGE_CRATES
 from broker.concurrency.shares import Asker
 from broker.images.faces.models import INDEX
 from broker.images.geometry import Face, Point
@@ -136,7 +136,7 @@ def test_other_code_has_another_name(tmp_path: Path) -> None:
 
 def test_the_name_has_the_versions_of_what_decodes() -> None:
     loaded = ".".join(str(pyvips.version(part)) for part in range(3))
-    _, libvips, pillow, *resizer, _ = find_renderer(Settings()).pixels.split(" ")
+    _, libvips, pillow, *crates, _ = find_renderer(Settings()).pixels.split(" ")
     assert libvips.startswith(loaded)
     assert pillow == PIL.__version__
-    assert resizer == FILTER.split()
+    assert crates == IMAGE_CRATES.split()

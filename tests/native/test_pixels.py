@@ -3,7 +3,7 @@
 import pytest
 import pyvips
 
-from broker._native import FILTER, resize_pixels
+from broker._native import IMAGE_CRATES, resize_pixels
 from tests.images.samples import decibels, photograph
 
 SIZE = (400, 300)
@@ -49,6 +49,6 @@ def test_what_is_no_picture_is_refused(
 
 
 def test_it_says_what_it_calls() -> None:
-    name, version = FILTER.split()
-    assert name == "fast_image_resize"
-    assert version[0].isdigit()
+    words = IMAGE_CRATES.split()
+    assert words[::2] == ["blurhash", "fast_image_resize", "thumbhash"]
+    assert [version for version in words[1::2] if not version[0].isdigit()] == []

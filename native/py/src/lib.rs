@@ -4,6 +4,7 @@ mod answers;
 mod arguments;
 mod gateways;
 mod pixels;
+mod placeholders;
 mod rates;
 mod server;
 mod stats;
@@ -21,6 +22,8 @@ mod _native {
     #[pymodule_export]
     use super::pixels::resize_pixels;
     #[pymodule_export]
+    use super::placeholders::{blur_hash, thumb_hash};
+    #[pymodule_export]
     use super::rates::Rates;
     #[pymodule_export]
     use super::server::Server;
@@ -37,7 +40,7 @@ mod _native {
         module.add("DELAY_BOUNDS_US", bounds_us)?;
         module.add("Entry", &tuple)?;
         module.add("Upcall", &tuple)?;
-        module.add("FILTER", env!("FILTER"))?;
+        module.add("IMAGE_CRATES", env!("IMAGE_CRATES"))?;
         module.add("BUILT_S", env!("BROKER_BUILT_S").parse::<u64>()?)
     }
 }

@@ -25,6 +25,7 @@ import msgspec
 
 from broker.images.decoded import KeptFrames
 from broker.images.decoding import CheckedImage, check_image
+from broker.images.describing import describe
 from broker.images.errors import UnprocessableImage
 from broker.images.forks import DecoderConfig
 from broker.images.job_messages import LEAVE, receive_job, send_reply
@@ -135,9 +136,6 @@ def _preview(job: Job, checked: CheckedImage, kept: KeptFrames) -> tuple[JobRepl
 
 def _describe(job: Job, checked: CheckedImage, kept: KeptFrames) -> tuple[JobReply, bytes]:
     del job, kept
-    # Not above: it loads numpy, half of a decoder's start, and most describe nothing.
-    from broker.images.describing import describe
-
     return JobReply(description=describe(checked)), b""
 
 

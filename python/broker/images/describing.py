@@ -6,11 +6,9 @@ copy of 32 pixels: they hold no more, and their cost goes by the pixels that the
 
 import base64
 
-import blurhash
 import pyvips
-import thash
-from PIL import Image
 
+from broker._native import blur_hash, thumb_hash
 from broker.images.decoding import CheckedImage, as_source, broken, load_options, srgb_options
 from broker.images.jobs import Description
 
@@ -36,9 +34,9 @@ def describe(checked: CheckedImage) -> Description:
         ).colourspace("srgb")
         rgba = (small if small.hasalpha() else small.addalpha()).copy_memory()
         pixels = bytes(rgba.write_to_memory())
+        opaque = bytes(rgba.flatten(background=[255, 255, 255]).addalpha().write_to_memory())
     except pyvips.Error as error:
         raise broken(error) from None
-    opaque = bytes(rgba.flatten(background=[255, 255, 255]).write_to_memory())
     shape = (rgba.width, rgba.height)
     across, down = (_COMPONENTS, _COMPONENTS - 1) if shape[0] >= shape[1] else (_COMPONENTS - 1, _COMPONENTS)
     return Description(
@@ -47,8 +45,8 @@ def describe(checked: CheckedImage) -> Description:
         header.frames,
         header.has_alpha,
         _frequent_color(pixels),
-        blurhash.encode(Image.frombytes("RGB", shape, opaque), across, down),
-        base64.b64encode(bytes(thash.rgba_to_thumb_hash(*shape, list(pixels)))).decode(),
+        blur_hash(opaque, shape, (across, down)),
+        base64.b64encode(thumb_hash(pixels, shape)).decode(),
     )
 
 

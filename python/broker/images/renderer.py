@@ -4,8 +4,9 @@ The same source and options may give other pixels when our code changes, libvips
 models and settings by which faces are found. Each kept result and each kept set of faces bears the name of
 what made it, and one with another name is as if it were not there. The name of our code is a digest of this
 whole room: a number that somebody has to raise would be forgotten. libvips comes with `pyvips-binary`, whose
-version names the codecs too; Pillow reads and writes JPEGs with a libjpeg of its own, and native code scales
-them. The versions are those of the packages' metadata, because who serves loads no decoder.
+version names the codecs too; Pillow reads and writes JPEGs with a libjpeg of its own, and crates of native
+code scale them and make placeholders. The versions are those of the packages' metadata, because who serves
+loads no decoder.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from broker._native import FILTER
+from broker._native import IMAGE_CRATES
 from broker.images.faces.models import identify_models
 from broker.images.options import Format, Options
 from broker.settings import Settings
@@ -28,7 +29,7 @@ class Renderer:
     """The names of what makes images.
 
     Attributes:
-        pixels: our code, libvips, Pillow, the filter, and how JPEGs are shrunk.
+        pixels: our code, libvips, Pillow, the crates, and how JPEGs are shrunk.
         faces: the models, and the settings by which a box is a face.
     """
 
@@ -53,7 +54,7 @@ def find_renderer(settings: Settings, room: Path = _ROOM) -> Renderer:
     """
     models = Path(settings.faces_models) if settings.faces_models else None
     faces = (identify_models(models), settings.faces_detector, f"{settings.faces_min_score:g}")
-    codecs = f"{_libvips()} {version('pillow')} {FILTER}"
+    codecs = f"{_libvips()} {version('pillow')} {IMAGE_CRATES}"
     pixels = f"{_digest(_code(room))} {codecs} {settings.images_shrink}"
     return Renderer(pixels, _digest(part.encode() for part in faces))
 
