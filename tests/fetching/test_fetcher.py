@@ -1,6 +1,7 @@
 """The fetcher against real servers on loopback, of which 127.0.0.1 counts as public."""
 
 import asyncio
+import gc
 import gzip
 import ssl
 import tracemalloc
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.errors import BrokerError
+from broker.errors import BrokerError, Unavailable
+from broker.fetching.bodies import BodyReader
 from broker.fetching.errors import (
     ForbiddenUrl,
     InvalidUrl,
@@ -433,6 +435,67 @@ async def test_slow_resolver_ends_in_time() -> None:
     async with Fetcher(resolve=resolve) as fetcher:
         with pytest.raises(UpstreamTimeout):
             await fetch(fetcher, "http://slow.test/", total_s=0.1)
+
+
+def _refuse(_: int) -> None:
+    raise Unavailable("no room")
+
+
+@pytest.mark.parametrize(
+    ("path", "changes"),
+    [
+        ("/whole", {"count": _refuse}),
+        ("/whole", {"max_bytes": 40_000}),
+        ("/packed", {}),
+        ("/half", {}),
+        ("/slow", {"total_s": 0.2}),
+        ("/slow", {"cancelled": True}),
+    ],
+)
+async def test_what_has_come_of_a_failed_fetch_goes_with_its_task(path: str, changes: dict[str, Any]) -> None:
+    """An error holds the frames that it went through; a replica collects garbage seldom."""
+
+    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        heads = {
+            "/whole": "Connection: close",
+            "/packed": "Content-Length: 50000\r\nContent-Encoding: gzip",
+        }
+        head = heads.get(seen.path, "Content-Length: 100000")
+        writer.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode() + bytes(50_000))
+        await writer.drain()
+        if seen.path == "/slow":
+            await asyncio.sleep(30)
+
+    is_cancelled = "cancelled" in changes
+    options = {"max_bytes": 200_000} | {name: value for name, value in changes.items() if name != "cancelled"}
+    async with open_upstream(answer) as upstream, open_fetcher(upstream.port) as fetcher:
+
+        async def fail() -> None:
+            fetching = asyncio.create_task(fetch(fetcher, upstream.url(path), **options))
+            if is_cancelled:
+                await asyncio.sleep(0.2)
+                assert len(_readers()) == 1
+                fetching.cancel()
+            try:
+                await fetching
+            except (BrokerError, asyncio.CancelledError):
+                return
+            finally:
+                del fetching
+            raise AssertionError("it was fetched")
+
+        gc.collect()
+        gc.disable()
+        try:
+            await fail()
+            await asyncio.sleep(0)
+            assert _readers() == []
+        finally:
+            gc.enable()
+
+
+def _readers() -> list[BodyReader]:
+    return [found for found in gc.get_objects() if isinstance(found, BodyReader)]
 
 
 async def test_cancelling_is_no_timeout() -> None:

@@ -197,7 +197,10 @@ class Fetcher:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            raise UpstreamTimeout(f"the upstream took over {request.total_s:g} seconds") from None
+        finally:
+            del timeout  # it has the task, whose error has this frame, and with it what has come of the body
+        # Not above: the error would have the one before as its context, and that one the time-out.
+        raise UpstreamTimeout(f"the upstream took over {request.total_s:g} seconds")
 
     async def document(self, url: str) -> bytes:
         """A small document, such as a set of keys. Raises as `fetch`; UpstreamFailed if it does not exist."""
