@@ -2,7 +2,7 @@
 
 All have the two cores and the same upstream, and make of a photograph a JPEG of 400 × 300. To a quarter of
 its sides a JPEG's decoder can do all the shrinking. Theirs let it, ours by default does not, since it costs
-detail. To a fifth all of them filter.
+detail. To a fifth all of them filter. A large PNG has to be decoded as a whole.
 
 Servers that can keep their sources and results do so, on disk, since ours does. Ours is measured with two
 more settings: with the JPEG decoder's shrinking, and, as imgproxy, with nothing kept at all.
@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 from bench.child import Child, ChildError
 from bench.images.instance import open_load, running_images, running_upstream
-from bench.images.photographs import portrait_jpeg
+from bench.images.photographs import portrait_jpeg, portrait_png
 from bench.images.processes import list_tree, tree_cpu_s, tree_pss_mb
 from bench.peers.install import CACHE, InstallError, ensure_peer
 from bench.report import Medians
@@ -35,6 +35,7 @@ from broker.deployments.ports import free_port
 
 SOURCE = (1_600, 1_200)  # to a quarter
 _FIFTH = (2_000, 1_500)
+_LARGE = (4_000, 3_000)
 DISTINCT_AT_A_TIME, EQUAL_AT_A_TIME = 16, 64
 """Connections, each with one request under way; ours fetches at most 32 at a time from one host."""
 _DISTINCT_PER_S = 250
@@ -88,6 +89,7 @@ def measure_servers(seconds: float) -> Outcome:
         (directory / "sources").mkdir()
         (directory / "sources/photograph.jpg").write_bytes(portrait_jpeg(*SOURCE))
         (directory / "sources/larger.jpg").write_bytes(portrait_jpeg(*_FIFTH))
+        (directory / "sources/large.png").write_bytes(portrait_png(*_LARGE))
         _, upstream = stack.enter_context(running_upstream(directory / "sources"))
         file = directory / "requests.json"
         for name, open_server in list_servers(upstream, directory).items():
@@ -96,6 +98,7 @@ def measure_servers(seconds: float) -> Outcome:
                     for case, photograph, at_a_time, is_distinct in (
                         ("distinct", "photograph.jpg", DISTINCT_AT_A_TIME, True),
                         ("distinct, to a fifth", "larger.jpg", DISTINCT_AT_A_TIME, True),
+                        ("distinct, large PNG", "large.png", DISTINCT_AT_A_TIME, True),
                         ("equal", "photograph.jpg", EQUAL_AT_A_TIME, False),
                     ):
                         amount = int(_DISTINCT_PER_S * at_a_time * (_WARM_S + seconds)) if is_distinct else 1

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from copy import copy
 from pathlib import Path
@@ -338,7 +339,40 @@ def test_what_does_not_fit_into_memory_is_refused_and_not_remembered(tmp_path: P
         await stage.service.get(Asker("demo"), "w=50", upstream.url("/other"))
 
     # One account may hold half of it.
-    run(tmp_path, answer, work, sources=SourceConfig(memory_bytes=2 * len(SMALL)))
+    run(tmp_path, answer, work, sources=SourceConfig(memory_bytes=2 * len(SMALL), room_s=0.2))
+
+
+def test_sources_that_do_not_fit_into_memory_at_once_are_fetched_one_after_the_other(tmp_path: Path) -> None:
+    most = [0]
+    memory_bytes = 8 * len(SMALL)
+
+    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(SMALL)}\r\n\r\n".encode())
+        writer.write(SMALL[:-1])
+        await writer.drain()
+        await asyncio.sleep(0.05)  # so that all of them have come at the same time
+        writer.write(SMALL[-1:])
+        await writer.drain()
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        async def watch() -> None:
+            while True:
+                most[0] = max(most[0], memory_bytes - stage.sources.memory.free)
+                await asyncio.sleep(0.005)
+
+        watching = asyncio.create_task(watch())
+        asker = Asker("demo", "192.0.2.1")
+        gets = [stage.service.get(asker, "w=50", upstream.url(f"/{at}")) for at in range(16)]
+        served = await asyncio.gather(*gets)
+        watching.cancel()
+        assert [one for one in served if size_of(one)[0] != 50] == []
+        paths = Counter(seen.path for seen in upstream.seen)
+        assert len(paths) == 16
+        assert max(paths.values()) == 2, "some had to be fetched again, and none more than once"
+
+    run(tmp_path, answer, work, sources=SourceConfig(memory_bytes=memory_bytes))
+    # One address may hold half of what is free, before what it holds last.
+    assert len(SMALL) < most[0] <= memory_bytes / 2
 
 
 def test_no_bytes_are_held_when_nothing_runs(tmp_path: Path) -> None:

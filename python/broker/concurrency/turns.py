@@ -98,6 +98,10 @@ class TurnsByKey:
         self._waiting = waiting
         self._turns: dict[str, tuple[Turns, int]] = {}
 
+    def __contains__(self, key: str) -> bool:
+        """Whether anybody has a place of `key`, or waits for one."""
+        return key in self._turns
+
     @asynccontextmanager
     async def held(self, key: str, asker: Asker) -> AsyncIterator[None]:
         """Have a place of `key`. Safe to cancel. Raises Unavailable where too many wait."""

@@ -8,15 +8,16 @@ also has the servers over which it came, each of which is judged again before a 
 of whoever asks, and by those of this process.
 
 The bytes of all sources that a process holds are counted, those that are still arriving too. What does not
-fit is refused at once, and so is what would be one fetch too many, of all or of one host: a server that is
+fit is dropped, and loaded again when its address has room for a whole source, one after the other. Who gets
+none in time is refused, and so is what would be one fetch too many, of all or of one host: a server that is
 slow on purpose takes the places of its own images only.
 """
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -44,6 +45,8 @@ _VALIDATORS = {"etag": "if-none-match", "last-modified": "if-modified-since"}
 _MAX_VALIDATOR_CHARACTERS = 1_024
 _PASSING = frozenset({408, 429, *range(500, 600)})
 _FAILING_SOURCES = 10_000  # remembered at a time
+_RESERVED_SHARE = 4  # of the memory, at most; an address may hold a third
+_ROOM_LOOK_S = 0.05
 _APART_S = 5.0  # by which clocks of two processes may differ; each measures the database's to half a second
 
 
@@ -56,7 +59,7 @@ class SourceConfig:
         fresh_s: how long a source is not asked for again, and `stale_s` how long it is shown while its server
             fails, which is then not asked again for `retry_s`.
         kept_s: how long a source can be asked for conditionally; less than purges are known.
-        memory_bytes: of all sources that are held at a time.
+        memory_bytes: of all sources that are held at a time, and `room_s` how long one waits for room.
         fetches: under way at a time, with half of them for one account and `fetches_per_host` of one host;
             `waiting` more may wait for their turn.
     """
@@ -68,6 +71,7 @@ class SourceConfig:
     retry_s: float = 300.0
     kept_s: float = 6 * 86_400.0
     memory_bytes: int = 256 << 20
+    room_s: float = 10.0
     fetches: int = 256
     fetches_per_host: int = 32
     waiting: int = 2_048
@@ -155,6 +159,7 @@ class Sources:
         self._failing: TtlCache[str, bool] = TtlCache(clock, config.retry_s, _FAILING_SOURCES)
         self._replaced: TtlCache[str, bool] = TtlCache(clock, config.retry_s, _FAILING_SOURCES)
         self.memory = Shares(config.memory_bytes, "too many images are being processed")
+        self._lines = TurnsByKey(1, waiting)  # of those for whom there was no room; one for each address
         self.fetched = 0
 
     async def get(self, asker: Asker, url: str, rules: HostRules) -> FoundSource:
@@ -203,6 +208,38 @@ class Sources:
         await self._single_flight.close()
 
     async def _load(self, wanted: "_Wanted") -> FoundSource:
+        line = f"{wanted.asker.account}\n{wanted.asker.address}"
+        if line not in self._lines:  # else it would take the room that others wait for
+            try:
+                return await self._load_at_once(wanted)
+            except Unavailable:
+                if not wanted.reserve.was_too_small:
+                    raise
+        async with self._lines.held(line, wanted.asker), self._reserved(wanted.asker) as reserve:
+            return await self._load_at_once(replace(wanted, reserve=reserve))
+
+    @asynccontextmanager
+    async def _reserved(self, asker: Asker) -> AsyncIterator["_Reserve"]:
+        """Room for a source, as soon as there is some. Raises Unavailable where that takes too long."""
+        size_bytes = min(self._config.max_bytes, self._config.memory_bytes // _RESERVED_SHARE)
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + self._config.room_s
+        while True:  # sources end in any thread, and where they are collected
+            try:
+                self.memory.take(asker, size_bytes)
+                break
+            except Unavailable:
+                if clock() > until_s:
+                    raise
+            await asyncio.sleep(_ROOM_LOOK_S)
+        reserve = _Reserve(size_bytes)
+        try:
+            yield reserve
+        finally:
+            self.memory.give_back(asker, reserve.take(size_bytes))
+
+    async def _load_at_once(self, wanted: "_Wanted") -> FoundSource:
+        """As far as there is room; raises Unavailable where there is not."""
         kept = await self._find(wanted)
         if kept is not None and self._is_fresh(kept[0]):
             return FoundSource(kept[1], kept[0].hops)
@@ -249,7 +286,7 @@ class Sources:
 
     def _read(self, wanted: "_Wanted") -> tuple[SourceHead, Source] | None:
         """See `_find`. In a thread."""
-        with self._counting(wanted.asker) as count:
+        with self._counting(wanted) as count:
             kept = self._cache.open(wanted.key, count.take)
             if kept is None or not 0 <= self._age_s(kept[0]) < self._config.kept_s:
                 return None
@@ -262,7 +299,7 @@ class Sources:
 
     async def _ask(self, wanted: "_Wanted", kept: tuple[SourceHead, Source] | None) -> FoundSource:
         """The source as its server has it now, which is kept. Raises _Failing for what may be over soon."""
-        with self._counting(wanted.asker) as count:
+        with self._counting(wanted) as count:
             try:
                 validators = {} if kept is None else kept[0].validators
                 fetched = await self._fetch(wanted, validators, count)
@@ -310,9 +347,9 @@ class Sources:
             return await self._fetcher.fetch(request)
 
     @contextmanager
-    def _counting(self, asker: Asker) -> Iterator["_Count"]:
+    def _counting(self, wanted: "_Wanted") -> Iterator["_Count"]:
         """Count bytes that are held, and forget those that no source has come to hold."""
-        count = _Count(self.memory, asker)
+        count = _Count(self.memory, wanted.asker, wanted.reserve)
         try:
             yield count
         finally:
@@ -335,6 +372,24 @@ class Sources:
         return self._clock.now_ms() / 1_000
 
 
+class _Reserve:
+    """Bytes that are counted before they come.
+
+    Attributes:
+        was_too_small: whether more came, for which there was no room.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self.was_too_small = False
+        self._left_bytes = size_bytes
+
+    def take(self, size_bytes: int) -> int:
+        """Use up so many, or as many as are left, which is returned."""
+        taken = min(size_bytes, self._left_bytes)
+        self._left_bytes -= taken
+        return taken
+
+
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """A source that is asked for; `key` is its name in the cache, `origin` what the purges were then."""
@@ -344,20 +399,30 @@ class _Wanted:
     asker: Asker
     url: str
     rules: HostRules
+    reserve: _Reserve = field(default_factory=lambda: _Reserve(0))
 
 
 class _Count:
     """The bytes of one body on its way to being a source."""
 
-    def __init__(self, memory: Shares, asker: Asker) -> None:
+    def __init__(self, memory: Shares, asker: Asker, reserve: _Reserve) -> None:
         self._memory = memory
         self._asker = asker
+        self._reserve = reserve
         self._held_bytes = 0
 
     def take(self, size_bytes: int) -> None:
         """Count some more. Raises Unavailable."""
-        self._memory.take(self._asker, size_bytes)
-        self._held_bytes += size_bytes
+        reserved_bytes = self._reserve.take(size_bytes)
+        self._held_bytes += reserved_bytes
+        if reserved_bytes == size_bytes:
+            return  # for nothing more there might be no room
+        try:
+            self._memory.take(self._asker, size_bytes - reserved_bytes)
+        except Unavailable:
+            self._reserve.was_too_small = True
+            raise
+        self._held_bytes += size_bytes - reserved_bytes
 
     def keep(self, source: Source) -> Source:
         """They count from now on for as long as the source lives."""
