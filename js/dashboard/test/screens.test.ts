@@ -85,7 +85,7 @@ async function seesFocus(page: Page, screen: string): Promise<void> {
   const seen = new Set<string>();
   for (let count = 0; count < 200; count++) {
     await page.keyboard.press("Tab");
-    const { name, faults } = await page.evaluate(() => {
+    const { name, faults } = await page.evaluate(async () => {
       const element = document.activeElement as HTMLElement;
       if (element === document.body) return { name: "", faults: [] };
       const all = ((window as any).numbered ??= new Map<Element, number>());
@@ -110,17 +110,23 @@ async function seesFocus(page: Page, screen: string): Promise<void> {
       ];
       const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
       if (ratio < 3) faults.push(`an outline of contrast ${ratio.toFixed(1)}`);
-      const box = element.getBoundingClientRect();
-      const [left, right] = [Math.max(box.left, 0), Math.min(box.right, innerWidth)];
-      const [top, bottom] = [Math.max(box.top, 0), Math.min(box.bottom, innerHeight)];
-      const points = [0.1, 0.5, 0.9].flatMap((x) =>
-        [0.1, 0.5, 0.9].map((y) => [left + x * (right - left), top + y * (bottom - top)] as const),
-      );
-      const isSeen = points.some(([x, y]) => {
-        const there = document.elementFromPoint(x, y);
-        return there !== null && (element.contains(there) || there.contains(element));
-      });
-      if (right <= left || bottom <= top || !isSeen) faults.push(`not in view: ${JSON.stringify(box)}`);
+      const isInView = () => {
+        const box = element.getBoundingClientRect();
+        const [left, right] = [Math.max(box.left, 0), Math.min(box.right, innerWidth)];
+        const [top, bottom] = [Math.max(box.top, 0), Math.min(box.bottom, innerHeight)];
+        const points = [0.1, 0.5, 0.9].flatMap((x) =>
+          [0.1, 0.5, 0.9].map((y) => [left + x * (right - left), top + y * (bottom - top)] as const),
+        );
+        const isSeen = points.some(([x, y]) => {
+          const there = document.elementFromPoint(x, y);
+          return there !== null && (element.contains(there) || there.contains(element));
+        });
+        return right > left && bottom > top && isSeen;
+      };
+      // A busy browser scrolls to the focus some frames after the key.
+      for (let looks = 0; looks < 100 && !isInView(); looks++)
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      if (!isInView()) faults.push(`not in view: ${JSON.stringify(element.getBoundingClientRect())}`);
       return {
         name: String(all.get(element)),
         faults: faults.map((fault) => `${element.outerHTML.slice(0, 200)}: ${fault}`),
