@@ -46,7 +46,8 @@ _MAX_VALIDATOR_CHARACTERS = 1_024
 _PASSING = frozenset({408, 429, *range(500, 600)})
 _FAILING_SOURCES = 10_000  # remembered at a time
 _RESERVED_SHARE = 4  # of the memory, at most; an address may hold a third
-_ROOM_LOOK_S = 0.05
+_ROOM_LOOK_S, _ROOM_LOOK_MOST_S = 0.05, 0.4
+"""After which one who waits for room looks again: longer each time, for two thousand addresses may wait."""
 _APART_S = 5.0  # by which clocks of two processes may differ; each measures the database's to half a second
 
 
@@ -223,7 +224,7 @@ class Sources:
         """Room for a source, as soon as there is some. Raises Unavailable where that takes too long."""
         size_bytes = min(self._config.max_bytes, self._config.memory_bytes // _RESERVED_SHARE)
         clock = asyncio.get_running_loop().time
-        until_s = clock() + self._config.room_s
+        until_s, look_s = clock() + self._config.room_s, _ROOM_LOOK_S
         while True:  # sources end in any thread, and where they are collected
             try:
                 self.memory.take(asker, size_bytes)
@@ -231,7 +232,8 @@ class Sources:
             except Unavailable:
                 if clock() > until_s:
                     raise
-            await asyncio.sleep(_ROOM_LOOK_S)
+            await asyncio.sleep(look_s)
+            look_s = min(2 * look_s, _ROOM_LOOK_MOST_S)
         reserve = _Reserve(size_bytes)
         try:
             yield reserve
