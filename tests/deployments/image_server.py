@@ -63,6 +63,7 @@ def tiny_frames(count: int) -> bytes:
     return b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff" + frame * count + b";"
 
 
+LARGE_BYTES = 17 << 20  # of which the memory for sources holds fifteen, and one address five
 VECTOR = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>alert(1)</script></svg>'
 
 
@@ -83,6 +84,7 @@ class ImageServer:
             "/vector.svg": VECTOR,
             "/document.png": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj<</Type/Catalog>>endobj",
             "/face.jpg": portrait(),
+            "/large.jpg": portrait() + bytes(LARGE_BYTES),  # decoders ignore what follows its end
             "/page.png": b"<!doctype html><script>alert(1)</script>",
         }
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())

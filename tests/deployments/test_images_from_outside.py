@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import quote
 
+import psutil
 import pytest
 
 from tests.deployments.image_door import ImageDoor
-from tests.deployments.image_server import ImageServer
+from tests.deployments.image_server import LARGE_BYTES, ImageServer
 from tests.deployments.instance import Instance
 from tests.images.refused_urls import FORBIDDEN, INNER, INVALID
 
@@ -140,3 +142,13 @@ def test_bombs_cost_little_time_and_bounded_memory(door: ImageDoor) -> None:
     # Nine of them took a fifth of a second; to decode one of the size that it claims would take a minute.
     assert door.decoder_seconds() - before_s < 5
     assert max(process.memory_info().rss for process in door.decoders()) < 512 << 20
+
+
+def test_a_page_of_large_images_gets_all_of_them_in_bounded_memory(door: ImageDoor) -> None:
+    door.get("w=50", "/b.png?warm")
+    with ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(lambda at: door.get("w=50", f"/large.jpg?{at}"), range(32)))
+    assert [reply.text for reply in replies if reply.status_code != 200] == []
+    # Of refused fetches nothing stays: with all that came of them it were some 40 times as much as one.
+    (replica,) = door.pids("images")
+    assert psutil.Process(replica).memory_info().rss < (160 << 20) + 20 * LARGE_BYTES
