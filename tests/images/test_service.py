@@ -375,6 +375,37 @@ def test_sources_that_do_not_fit_into_memory_at_once_are_fetched_one_after_the_o
     assert len(SMALL) < most[0] <= memory_bytes / 2
 
 
+def test_who_waits_for_room_keeps_no_other_account_waiting_and_leaves_nothing_held(tmp_path: Path) -> None:
+    is_open = asyncio.Event()
+
+    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(SMALL)}\r\n\r\n".encode())
+        writer.write(SMALL[:-1])
+        await writer.drain()
+        if seen.path.startswith("/slow"):
+            await is_open.wait()
+        writer.write(SMALL[-1:])
+        await writer.drain()
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        whole, greedy = stage.sources.memory.free, Asker("greedy", "192.0.2.1")
+        gets = [stage.service.get(greedy, "w=50", upstream.url(f"/slow/{at}")) for at in range(8)]
+        waiting = [asyncio.create_task(get) for get in gets]
+        while len(upstream.seen) < 8 or stage.sources.memory.free > whole - len(SMALL):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await stage.service.get(Asker("demo", "192.0.2.2"), "w=50", upstream.url("/quick"))
+        assert [one for one in waiting if one.done()] == []
+        waiting[-1].cancel()
+        is_open.set()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        async with asyncio.timeout(20):
+            while stage.sources.memory.free != whole:  # noqa: ASYNC110  # a thread's end
+                await asyncio.sleep(0.01)
+
+    accounts = {"demo": AccountRules(), "greedy": AccountRules()}
+    run(tmp_path, answer, work, sources=SourceConfig(memory_bytes=8 * len(SMALL)), accounts=accounts)
+
+
 def test_no_bytes_are_held_when_nothing_runs(tmp_path: Path) -> None:
     async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await send(writer, 200, SMALL[:-60] if seen.path == "/broken" else SMALL)
