@@ -160,7 +160,7 @@ class Sources:
         self._failing: TtlCache[str, bool] = TtlCache(clock, config.retry_s, _FAILING_SOURCES)
         self._replaced: TtlCache[str, bool] = TtlCache(clock, config.retry_s, _FAILING_SOURCES)
         self.memory = Shares(config.memory_bytes, "too many images are being processed")
-        self._lines = TurnsByKey(1, waiting)  # of those for whom there was no room; one for each address
+        self._queues = TurnsByKey(1, waiting)  # of those for whom there was no room; one for each address
         self.fetched = 0
 
     async def get(self, asker: Asker, url: str, rules: HostRules) -> FoundSource:
@@ -209,14 +209,14 @@ class Sources:
         await self._single_flight.close()
 
     async def _load(self, wanted: "_Wanted") -> FoundSource:
-        line = f"{wanted.asker.account}\n{wanted.asker.address}"
-        if line not in self._lines:  # else it would take the room that others wait for
+        queue = f"{wanted.asker.account}\n{wanted.asker.address}"
+        if queue not in self._queues:  # else it would take the room that others wait for
             try:
                 return await self._load_at_once(wanted)
             except Unavailable:
                 if not wanted.reserve.was_too_small:
                     raise
-        async with self._lines.held(line, wanted.asker), self._reserved(wanted.asker) as reserve:
+        async with self._queues.held(queue, wanted.asker), self._reserved(wanted.asker) as reserve:
             return await self._load_at_once(replace(wanted, reserve=reserve))
 
     @asynccontextmanager
